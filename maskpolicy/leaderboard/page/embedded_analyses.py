@@ -139,28 +139,12 @@ def _plot(svg: Path, folder: Path) -> EmbeddedPlot:
     return EmbeddedPlot(name, svg.relative_to(folder).as_posix(), forms, width)
 
 
-def _findings(path: Path) -> Json:
-    found = read_json(path)
-    rows = found.get("rows") if isinstance(found, dict) else None
-    is_table = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    if not is_table or not isinstance(found.get("place", 0), int):
-        raise _foreign(path)
-    return found
-
-
-def _foreign(path: Path) -> DataError:
-    return DataError(f"{path}: not written by `maskpolicy analyze`: remove it")
-
-
-def _passages(found: Json, path: Path) -> Iterator[MaskedPassage]:
+def _passages(found: Json) -> Iterator[MaskedPassage]:
     """Yield the texts with marked spans, which the page shows as text and not as an image."""
-    try:
-        for plot in found.get("plots", ()):
-            if plot["kind"] == "marked":
-                label, _, name = str(plot["label"]).partition(_BETWEEN)
-                yield MaskedPassage(label, name, tuple(_parts(plot["text"], plot["marks"])))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise _foreign(path) from None
+    for plot in found.get("plots", ()):
+        if plot["kind"] == "marked":
+            label, _, name = str(plot["label"]).partition(_BETWEEN)
+            yield MaskedPassage(label, name, tuple(_parts(plot["text"], plot["marks"])))
 
 
 def _parts(text: str, marks: Sequence[Sequence[float]]) -> Iterator[tuple[str, str]]:
@@ -176,15 +160,22 @@ def _parts(text: str, marks: Sequence[Sequence[float]]) -> Iterator[tuple[str, s
 
 def _analysis(place: Path, folder: Path, run: str) -> EmbeddedAnalysis | None:
     """Return the analysis in a folder of a run, or None if it holds no analysis."""
-    about = place / f"{place.name}.json"
-    found = relative_paths(_findings(about), folder) if _is_own_file(about) else {}
-    passages = tuple(_passages(found, about))
+    path = place / f"{place.name}.json"
+    has_findings = _is_own_file(path)
+    found = relative_paths(read_json(path), folder) if has_findings else {"rows": []}
+    try:
+        analysis = _embedded(found, place, folder, run)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise DataError(f"{path}: not written by `maskpolicy analyze`: remove it") from None
+    return analysis if has_findings or analysis.plots else None
+
+
+def _embedded(found: Json, place: Path, folder: Path, run: str) -> EmbeddedAnalysis:
+    """Return the analysis in a folder of a run, whose JSON a stranger may have written."""
+    passages = tuple(_passages(found))
     drawn = [] if passages else filter(_is_own_file, _entries(place, "*.svg"))
-    plots = tuple(_plot(path, folder) for path in drawn)
-    if not (plots or found):
-        return None
     stale = found.get("results") not in (None, cell.fingerprint(folder))
-    rows = found.get("rows", [])
+    rows = found["rows"]
     columns = found.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
     words = place.name.replace("_", " ").replace("-", " ").capitalize()
     heading, *paragraphs = found.get("about") or [found.get("heading") or words]
@@ -194,12 +185,12 @@ def _analysis(place: Path, folder: Path, run: str) -> EmbeddedAnalysis | None:
         about=" ".join(map(str, paragraphs)) or str(found.get("summary", "")),
         folder=str(folder),
         run=run,
-        plots=plots,
+        plots=tuple(_plot(svg, folder) for svg in drawn),
         passages=passages,
         notes=(*([_STALE] if stale else []), *map(str, found.get("notes", ()))),
         columns=tuple(map(title, columns)),
         rows=tuple(tuple(shown(row.get(name)) for name in columns) for row in rows[:MOST_ROWS]),
         more=max(0, len(rows) - MOST_ROWS),
         is_of_masks=bool(found.get("of_masks")),
-        place=found.get("place", 0),
+        place=int(found.get("place", 0)),
     )

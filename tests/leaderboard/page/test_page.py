@@ -198,6 +198,8 @@ def test_a_page_holds_no_absolute_paths(folder, tmp_path):
         ("questions/zsre.jsonl", '{"id"', "line 1: not a question"),
         ("run.json", "[]", "not written by"),
         ("analyses/pos/pos.json", '{"rows": 1}', "not written by"),
+        ("analyses/pos/pos.json", '{"rows": [], "columns": 5}', "not written by"),
+        ("analyses/pos/pos.json", '{"rows": [], "notes": 5}', "not written by"),
         ("analyses/v/v.json", '{"rows": [], "plots": [{"kind": "marked"}]}', "not written by"),
     ],
 )
