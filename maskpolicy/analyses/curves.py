@@ -140,15 +140,11 @@ def cost(point: Point, found: Sequence[Point], store: Store) -> dict[str, float 
         return {"seconds": 0.0, "tokens": 0.0}
     line = [p for p in found if (p.run, p.policy, p.task) == (point.run, point.policy, point.task)]
     whole = line[-1]
-    tokens = _mean([_tokens(result) for result in point.results])
-    total = _mean([_tokens(result) for result in whole.results])
+    tokens, total = (_mean([_tokens(each) for each in one.results]) for one in (point, whole))
     seconds = _mean([_seconds(result, store) for result in whole.results])
-    if whole.steps == point.steps:
-        return {"seconds": seconds, "tokens": tokens}
-    share = tokens / total if tokens is not None and total else None
-    if seconds is None or share is None:
-        return {"seconds": None, "tokens": tokens}
-    return {"seconds": seconds * share, "tokens": tokens}
+    if whole.steps != point.steps and seconds is not None:
+        seconds = seconds * (tokens / total) if tokens is not None and total else None
+    return {"seconds": seconds, "tokens": tokens}
 
 
 def _tokens(result: Result) -> float | None:
