@@ -10,10 +10,9 @@ from operator import eq
 from maskpolicy.analyses.plots import Lines, Series
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import untuned
-from maskpolicy.leaderboard.results.cell import STEP, Result, Run
+from maskpolicy.leaderboard.results.cell import STEP, TOKENS, Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
 
-TOKENS = ("source_tokens", "target_tokens", "feedback_tokens")  # in a result's work
 UNITS = {
     "steps": "steps of the intermediate stage",
     "seconds": "seconds of pre-training",

@@ -47,6 +47,7 @@ _TUNING: Mapping[str, Any] = {
     **{"seeds": list[int], "cost": dict[str, dict[str, int]]},
 }
 _SETTINGS: Mapping[str, Any] = {"baseline": str, LEFT_OUT: list[str]}
+TOKENS = ("source_tokens", "target_tokens", "feedback_tokens")  # of a result's work
 EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the config key of the step
 
 

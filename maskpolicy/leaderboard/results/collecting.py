@@ -40,6 +40,7 @@ from maskpolicy.leaderboard.results.cell import (
     LEFT_OUT,
     SETTINGS,
     STEP,
+    TOKENS,
     Result,
     Run,
     cell_name,
@@ -70,7 +71,6 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import ROW_TRAININGS
 
 log = logging.getLogger(__name__)
-_TOKENS = ("source_tokens", "target_tokens", "feedback_tokens")
 _CODE = (  # stages whose version a result records
     *(*TRAININGS, "intermediate-part", "intermediate-feedback"),
     *("annotate", "count", "condense", "evaluate"),
@@ -322,7 +322,7 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
             known.update(trainings=1, steps=facts.get(STEPS_FACT, params.spec.steps))
             path = store.file(stage.key, WORK)
             work = read_json(path) if path is not None else {}
-            known.update({name: work[name] for name in _TOKENS if name in work})
+            known.update({name: work[name] for name in TOKENS if name in work})
     return {kind: dict(about) for kind, about in found.items()}
 
 
