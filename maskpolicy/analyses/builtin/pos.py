@@ -64,7 +64,7 @@ class PartsOfSpeech(Sampling):
         rows += (means := _means(found, shares))
         partial = missing or self.pipeline is not None  # a pipeline may change
         columns = OVER_RUNS if means else COLUMNS
-        panel = _panel(found, shares, corpora, means)
+        panel = _panel(found, shares, corpora)
         return Findings(columns, tuple(rows), tuple(notes), (panel,), partial=partial)
 
 
@@ -83,7 +83,6 @@ def _panel(
     found: Sequence[Sample],
     shares: Mapping[str, Sequence[float]],
     corpora: Mapping[str, Sequence[float]],
-    means: Sequence[Json],
 ) -> Bars:
     """Return bars for each corpus and row; a row with several runs has their means."""
     every = [*shares.values(), *corpora.values()]
@@ -94,16 +93,9 @@ def _panel(
         title = "(corpus)" if len(corpora) == 1 else f"(corpus {corpus[:6]})"
         values = [100 * corpora[corpus][i] for i in kept]
         series.setdefault(corpus, Series(title, values, color=GREY))
-        of_tag = {mean["tag"]: mean for mean in means if mean["policy"] == name}
-        none = dict.fromkeys(("share", "low", "high"), 0.0)
-        plain = [{"share": share} for share in shares[row.label]]
-        bars = [of_tag.get(TAGS[i], none) if of_tag else plain[i] for i in kept]
-        y, low, high = (
-            [over_runs.percent(bar.get(key)) for bar in bars] for key in ("share", "low", "high")
-        )
-        if not of_tag:
-            low, high = [], []
-        series[name] = Series(name, y, (), low, high, row.color)
+        percents = [[100 * shares[one.row.label][i] for one in own] for i in kept]
+        bars = [over_runs.mean("share", each) for each in percents]
+        series[name] = replace(over_runs.series(name, bars, "share"), color=row.color)
     return Bars("", "masked words (%)", [TAGS[i] for i in kept], list(series.values()))
 
 
