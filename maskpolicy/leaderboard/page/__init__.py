@@ -91,7 +91,7 @@ def render(board: Board, home: str = "") -> str:
         analyses=analyses,
         shared=embedded_analyses.shared_notes(analyses),
         experiments=page_data.experiments(runs),
-        board=page_data.cells(board, runs),
+        board=page_data.cells(board),
         examples=differences.examples(board),
         record=page_data.run_records(runs),
     )

@@ -156,13 +156,13 @@ def _of_run(run: Run) -> Json:
 KEY = 12  # digits of a stage's key
 
 
-def cells(board: Board, runs: Sequence[Run]) -> Json:
+def cells(board: Board) -> Json:
     """Return the page's data block "board": tasks, rows with their cells, stages and unit.
 
     Cells refer to stages by index, so that each stage is listed once.
     """
     labels = [row.label for row in board.rows]
-    home = runs[0].folder
+    home, folders = board.runs[0].folder, [run.folder for run in board.runs]
     stages: dict[str, int] = {}
     names: dict[str, str] = {}
     for row in board.rows:
@@ -180,7 +180,7 @@ def cells(board: Board, runs: Sequence[Run]) -> Json:
                     joined_rows.row_config(next(iter(row.cells.values()))), home
                 ),
                 "work": row.work,
-                "cells": [_cell(row, task, runs, stages) for task in board.tasks],
+                "cells": [_cell(row, task, folders, stages) for task in board.tasks],
             }
             for row in board.rows
         ],
@@ -201,10 +201,9 @@ def _task(board: Board, task: str) -> Json:
     }
 
 
-def _cell(row: BoardRow, task: str, runs: Sequence[Run], stages: dict[str, int]) -> Json:
+def _cell(row: BoardRow, task: str, folders: Sequence[Path], stages: Mapping[str, int]) -> Json:
     score = row.scores[task]
     own = {seed: cell for (t, seed), cell in row.cells.items() if t == task}
-    folders = [run.folder for run in runs]
     return {
         "seeds": {
             str(seed): {
