@@ -264,9 +264,12 @@ class Board:
 
     @property
     def condition(self) -> str:
-        """What the tests generalise to and what they hold fixed; "" without tests."""
+        """What the tests generalise to and what they hold fixed; "" without tests.
+
+        Of given scores, this stands above the table.
+        """
         if self.given is not None:
-            return self.given.above[0]
+            return ""
         return comparisons.condition(score.comparison for score in self._scores)
 
     @cached_property
@@ -297,9 +300,8 @@ class Board:
     @property
     def about_tests(self) -> list[str]:
         """What the tests generalise to, if there are any, and why tests are missing."""
-        missing = [f"No test on {reason}." for reason in self.untested]
-        said = self.tests and self.given is None  # of given scores, it stands above the table
-        return [*([self.condition] if said else []), *missing]
+        missing = (f"No test on {reason}." for reason in self.untested)
+        return [*filter(None, [self.condition]), *missing]
 
     @property
     def gaps(self) -> tuple[str, ...]:
