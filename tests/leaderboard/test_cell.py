@@ -37,6 +37,10 @@ ONE = Result("none", "zsre", 0, "closed-book", CONFIG, {}, Total("f1", 0.5, 2))
         ({"config": CONFIG | {"model": {"name": {}}}}, "config.model.name: must be text"),
         ({"metrics": {"metric": "f1", "n": 2, "score": float("nan")}}, "metrics.score: must be"),
         ({"metrics": {"metric": "f1", "n": 2.5, "score": 1}}, "metrics.n: must be"),
+        (
+            {"metrics": {"metric": "f1", "n": 2, "score": 1, "version": []}},
+            "metrics.version: must",
+        ),
     ],
 )
 def test_control_characters_and_foreign_types_are_errors_that_name_them(tmp_path, changes, says):

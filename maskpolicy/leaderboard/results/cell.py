@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError
@@ -24,15 +24,6 @@ SETTINGS = "experiment.json"  # all resolved settings
 LEFT_OUT = "left_out"  # key of SETTINGS with the cells that --only left out
 _CORPUS = "corpus intermediate "  # begins the names of a row's corpora, with a blank at the end
 # the types of what a stranger, or another version, may have written
-_FORMS: Mapping[str, Any] = {
-    **dict.fromkeys(("policy", "task", "group", "origin"), str),
-    **{"seed": int, "error": str | None, "config": dict, "stages": dict[str, str]},
-    **dict.fromkeys(("metrics", "code", "majority", "audit", "tuning", "shrunk"), dict | None),
-    "weights": str | None,
-    "work": dict[str, float] | None,
-    "text": dict[str, int] | None,
-}
-_METRICS: Mapping[str, Any] = {"metric": str, "score": float, "n": int, "parts": dict[str, float]}
 _CONFIG: Mapping[str, Any] = {
     **dict.fromkeys(("policy", "task", "model", "world", "corpus", "contrast_corpus"), dict),
     "tune": dict[str, list[Any] | str],
@@ -53,23 +44,27 @@ EARLY, STEP = "steps", "intermediate_step"  # folder of early cells, and the con
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one cell (policy, task, seed); identical if the run is repeated."""
+    """The result of one cell (policy, task, seed); identical if the run is repeated.
+
+    A file is checked for the types of the fields.
+    """
 
     policy: str
     task: str
     seed: int
     group: str  # of the task
-    config: Json  # all resolved settings that the cell depends on
+    config: dict[str, Json]  # all resolved settings that the cell depends on
     stages: Mapping[str, str]  # name -> key of every stage that the cell depends on
     metrics: Total | None = None  # None if the cell failed
-    work: Json = None  # of the intermediate stage: passages, hidden_tokens, ..
+    work: Mapping[str, float] | None = None  # of the intermediate stage: hidden_tokens, ..
     error: str | None = None  # one line, if the cell failed
     origin: str = ""  # of the questions: world, hub or files
-    code: Json = None  # {"versions": of the stages' code, "policy": digest}; None if unknown
-    majority: Json = None  # {"rule", "score" (0..1), ..}: the best guess without a model
-    audit: Json = None  # of the task's data: test examples in train, truncated texts
-    tuning: Json = None  # of a tuned row: what was tried, chosen, and spent
-    shrunk: Json = None  # by training: {"micro_tokens", "step"}, if memory ran out; else None
+    # {"versions": of the stages' code, "policy": digest}; None if unknown
+    code: dict[str, Json] | None = None
+    majority: dict[str, Json] | None = None  # a guess without a model: rule, score (0..1), ..
+    audit: dict[str, Json] | None = None  # of the task's data: test examples in train, cut texts
+    tuning: dict[str, Json] | None = None  # of a tuned row: what was tried, chosen, and spent
+    shrunk: dict[str, Json] | None = None  # by training, where memory ran out: micro_tokens, step
     weights: str | None = None  # digest of the general model's weights; None if not in the store
     # passages, words and tokens of the intermediate stage's corpus; None if not in the store
     text: Mapping[str, int] | None = None
@@ -133,6 +128,9 @@ class Result:
             if values[name] is None:
                 del values[name]
         return {**values, "metrics": self.metrics and self.metrics.to_json()}
+
+
+_FORMS: Mapping[str, Any] = {**get_type_hints(Result), "metrics": dict | None}
 
 
 @dataclass(frozen=True)
@@ -333,7 +331,7 @@ def read_result(path: Path) -> Result:
         for name in TRAININGS:
             _check(values["config"].get(name, {}), _TRAINING, path, f"config.{name}.")
         _check(values["config"].get("model", {}), {"name": str | None}, path, "config.model.")
-        _check(values.get("metrics") or {}, _METRICS, path, "metrics.")
+        _check(values.get("metrics") or {}, get_type_hints(Total), path, "metrics.")
         _check(values.get("code") or {}, {"versions": dict[str, int]}, path, "code.")
         _check(values.get("tuning") or {}, _TUNING, path, "tuning.")
         metrics = values.pop("metrics", None)
