@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeAlias
 
-from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.analyses import Point, over_runs, panels, points
 from maskpolicy.analyses.curves import UNITS, cost
 from maskpolicy.analyses.representations import model_number
@@ -80,9 +80,13 @@ def tested(
             continue
         ends = [r for r in run.results if (r.policy, r.task) == (base, point.task)]
         names = (f"{point.policy} of {point.run}", f"{base} of {point.run}")
-        mine, other = ({each.seed: each for each in own} for own in (point.results, ends))
-        compared.append(comparisons.compare(mine, other, read, names))
+        cells = (_cells(point.results), _cells(ends))
+        compared.append(comparisons.compare(*cells, read, names))
     return comparisons.assess_family(compared)
+
+
+def _cells(results: Sequence[Result]) -> dict[int, Result | None]:
+    return {result.seed: result for result in results}
 
 
 def _shown(comparison: comparisons.Comparison | None) -> dict[str, Json]:

@@ -64,10 +64,11 @@ def _scores(run: Run, task: str) -> Scores:
     for label in run.rows:
         for cell in run.results:
             is_mean = cell.metrics is not None and cell.metrics.mean is None
-            if (cell.policy, cell.task) != (label, task) or not is_mean:
+            is_here = is_mean and cell.answers.is_file()
+            if (cell.policy, cell.task) != (label, task) or not is_here:
                 continue
             own: dict[tuple[str, str], list[float]] = defaultdict(list)
-            for row in predictions.rows(cell.answers) if cell.answers.is_file() else ():
+            for row in predictions.rows(cell.answers):
                 for place in (row.get("slices") or {}).items():
                     own[place].append(row["score"])
             for place, scores in own.items():
