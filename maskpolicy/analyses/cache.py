@@ -60,6 +60,14 @@ def reporting(reports: Reports) -> Iterator[None]:
         _reports.reset(before)
 
 
+def lacking(store: Store, what: str) -> str:
+    """Return what to do about something of a finished run that the store does not have."""
+    return (
+        f"{what} is not in the store {store.place}: name the store of that run with --store, or "
+        "run its experiment again"
+    )
+
+
 def derive(
     store: Store,
     kind: str,

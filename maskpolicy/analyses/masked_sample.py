@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.analyses.cache import derive
+from maskpolicy.analyses.cache import derive, lacking
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, StoreError
 from maskpolicy.core.ragged import Ragged, RaggedWriter
@@ -145,10 +145,7 @@ def _lacking(store: Store, run: Run, label: str) -> str:
     failed = [cell.error for cell in cells if cell.error is not None]
     if len(failed) == len(cells):
         return f"its intermediate stage did not finish: {failed[0]}"
-    return (
-        f"its intermediate stage is not in the store {store.place}: name the store of that run "
-        "with --store, or run its experiment again"
-    )
+    return lacking(store, "its intermediate stage")
 
 
 @dataclass(frozen=True, kw_only=True)

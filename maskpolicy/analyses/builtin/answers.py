@@ -11,6 +11,7 @@ from pathlib import Path
 
 from maskpolicy import Example, Findings, Json, Result, Run, Store, analysis
 from maskpolicy.analyses import ColumnExamples, Sampling, answers, column_examples, derive, samples
+from maskpolicy.analyses.cache import lacking
 from maskpolicy.analyses.over_runs import percent
 from maskpolicy.analyses.plots import Bars, Grid, Series
 from maskpolicy.core.metrics.per_example import normalise
@@ -89,10 +90,7 @@ class Hits:
                 key = cell.stage_key(f"fit {cell.trained_as}, run {number}")
                 artifact = store.get(key) if key else None
                 if artifact is None:
-                    notes.append(
-                        f"{run.name}, {label}: its fitted policy is not in the store {store.place}"
-                        ": name the store of that run with --store, or run its experiment again"
-                    )
+                    notes.append(f"{run.name}, {label}: {lacking(store, 'its fitted policy')}")
                     continue
                 report = json.loads((artifact.path / REPORT).read_text())
                 for task, found in (report["dev"] or {}).items():

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from maskpolicy import Findings, Json, Result, Run, Store, analysis
 from maskpolicy.analyses import Point, over_runs, panels, points
+from maskpolicy.analyses.cache import lacking
 from maskpolicy.analyses.curves import UNITS, cost
 from maskpolicy.analyses.representations import model_number
 from maskpolicy.analyses.representations.probes import Accuracy, accuracies
@@ -125,10 +126,8 @@ class CheckpointScores:
         costs = {id(point): cost(point, found, store) for point in found}
         rows = [_about(point) | costs[id(point)] for point in found]
         unknown = sorted({p.label for p in found if costs[id(p)][self.over] is None})
-        notes += [
-            f"{label}: its intermediate stage, which records its seconds, is not in the store "
-            f"{store.place}" for label in unknown
-        ]  # fmt: skip
+        why = lacking(store, "its intermediate stage, which records its seconds,")
+        notes += [f"{label}: {why}" for label in unknown]
         lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
         partial = bool(unknown)
         return Findings.of_runs(runs, _CHECKPOINTS_COLUMNS, rows, notes, lines, partial=partial)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from maskpolicy import ConfigError, Count, Findings, Json, Run, Seed, Store, StoreError, analysis
 from maskpolicy.analyses import IntermediateStage, derive
+from maskpolicy.analyses.cache import lacking
 from maskpolicy.analyses.masked_sample import rows_of_stages, unchanged_block
 from maskpolicy.analyses.plots import Bars, Series
 from maskpolicy.core.files import read_json
@@ -95,7 +96,7 @@ def _world_of(corpus: str, store: Store) -> Settings | None:
     key = manifest["record"]["inputs"].get("world") if manifest else ""
     world = store.peek(key) if key else None
     if world is None and key is not None:
-        raise StoreError(f"the world of its corpus is not in the store {store.place}")
+        raise StoreError(lacking(store, "the world of its corpus"))
     return params_of(world["record"], Settings) if world else None
 
 
@@ -164,7 +165,7 @@ class Forgetting:
             )
         base = store.peek(row.inputs["model"])
         if base is None:
-            raise StoreError(f"the model before its stage is not in the store {store.place}")
+            raise StoreError(lacking(store, "the model before its stage"))
         record = base["record"]
         about, local = self._text(record, store)
         inputs = {"tokenizer": row.inputs["tokenizer"]}

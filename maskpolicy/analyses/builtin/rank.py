@@ -24,6 +24,7 @@ from maskpolicy import (
     analysis,
 )
 from maskpolicy.analyses import representations
+from maskpolicy.analyses.cache import lacking
 from maskpolicy.analyses.representations import KINDS, Ranks, figures, model_number
 from maskpolicy.analyses.representations.figures import MeasuredModel
 from maskpolicy.core.keys import canonical
@@ -195,10 +196,7 @@ def _path(store: Store, key: str | None, result: Result) -> Path:
     if artifact is None:
         if result.error is not None:
             raise StoreError(f"its training did not finish: {result.error}")
-        raise StoreError(
-            f"its model is not in the store {store.place}: name the store of that run with --store"
-            ", or run its experiment again"
-        )
+        raise StoreError(lacking(store, "its model"))
     return artifact.path
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.analyses import representations
-from maskpolicy.analyses.cache import derive
+from maskpolicy.analyses.cache import derive, lacking
 from maskpolicy.analyses.representations import PretrainedModel, pretrained_models
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, StoreError
@@ -239,7 +239,5 @@ def _world_of(result: Result, store: Store) -> Settings:
         raise ConfigError("probe: asks for facts of the embedded world and needs corpus: world")
     manifest = store.recall(key)
     if manifest is None:
-        raise StoreError(
-            f"its world is not in the store {store.place}: name the store of that run with --store"
-        )
+        raise StoreError(lacking(store, "its world"))
     return params_of(manifest["record"], Settings)
