@@ -9,6 +9,7 @@ from pathlib import Path
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import relative_paths
+from maskpolicy.core.keys import plain
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import verbatim
 from maskpolicy.experiment.definition import NONE
@@ -140,7 +141,7 @@ def _of_run(run: Run) -> Json:
     if record is None:
         return {"name": run.name, "stages": {}}
     try:
-        return {
+        found = {
             "name": run.name,
             **{key: record[key] for key in _KEPT},
             "system": record["machine"]["system"],
@@ -149,7 +150,8 @@ def _of_run(run: Run) -> Json:
                 for stage in record["stages"]
             },
         }
-    except (AttributeError, KeyError, TypeError):
+        return plain(found)
+    except (AttributeError, ConfigError, KeyError, TypeError):
         raise run_folder.foreign_record(run.folder) from None
 
 

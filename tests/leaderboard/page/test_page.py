@@ -209,6 +209,12 @@ def test_a_half_written_file_is_named(folder, name, content, says):
     assert Path(name).name in refused(rendered, folder, error=DataError, match=says)
 
 
+def test_a_number_that_no_run_wrote_is_named(folder):
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(record | {"seconds": float("nan")}))
+    refused(rendered, folder, error=DataError, match="run.json: not written by")
+
+
 def test_lone_surrogates_do_not_stop_the_page(folder, tmp_path):
     path = folder / "predictions" / "none--zsre--0.jsonl"
     path.write_text(path.read_text().replace("an answer", r"\ud800"))
