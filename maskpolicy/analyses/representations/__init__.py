@@ -235,13 +235,6 @@ class PretrainedModel:
         intermediate = self.result.config.get("intermediate") or {"steps": 0}
         return self.kept_at or int(intermediate["steps"])
 
-    @property
-    def tokenizer(self) -> str:
-        """The key of its tokenizer."""
-        return self.result.stages[
-            next(name for name in self.result.stages if name.startswith("tokenizer"))
-        ]
-
 
 def pretrained_models(run: Run) -> Iterator[PretrainedModel]:
     """Yield each model of each row once, in the order of rows, runs and steps."""

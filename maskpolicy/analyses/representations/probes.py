@@ -222,7 +222,8 @@ def accuracies(
 
 def _of_model(model: PretrainedModel, store: Store, people: int, seed: int) -> list[Accuracy]:
     params = ProbeParams(world=_world_of(model.result, store), people=people, seed=seed)
-    inputs = {"model": model.key, "tokenizer": model.tokenizer}
+    tokenizer = str(model.result.stage_key("tokenizer"))
+    inputs = {"model": model.key, "tokenizer": tokenizer}
     rows = read_json(derive(store, "probe", model.policy, params, inputs).path / FILE)
     last = max((row["layer"] for row in rows), default=0)
     return [
