@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maskpolicy.analyses.curves import steps_of
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
@@ -232,8 +233,7 @@ class PretrainedModel:
     @property
     def steps(self) -> int:
         """The steps of its intermediate stage; 0 for a row without one."""
-        intermediate = self.result.config.get("intermediate") or {"steps": 0}
-        return self.kept_at or int(intermediate["steps"])
+        return steps_of(self.result)
 
 
 def pretrained_models(run: Run) -> Iterator[PretrainedModel]:
