@@ -1,4 +1,4 @@
-"""Means of numbers that each intermediate run has, with intervals and tests over runs."""
+"""Means of numbers over intermediate runs, with intervals and tests, and over seeds."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def mean(name: str, values: Iterable[float]) -> dict[str, Json]:
     known = list(values)
     low, high = interval(known)
     return {name: statistics.fmean(known), "low": low, "high": high}
+
+
+def over_seeds(seeds: Sequence[Sequence[float]]) -> dict[str, Json]:
+    """Return the columns of scores in percent, from those of the examples (0 to 1) by seed."""
+    means = [100 * statistics.fmean(scores) for scores in seeds]
+    return {
+        "score": statistics.fmean(means) if means else None,
+        "std": statistics.stdev(means) if len(means) > 1 else None,
+        "examples": len(seeds[0]) if seeds else 0,
+        "seeds": len(means),
+    }
 
 
 def tested(found: Mapping[Place, Sequence[float]]) -> dict[Place, dict[str, Json]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from maskpolicy import Example, Findings, Json, Result, Run, Store, analysis
 from maskpolicy.analyses import ColumnExamples, Sampling, answers, column_examples, derive, samples
 from maskpolicy.analyses.cache import lacking
-from maskpolicy.analyses.over_runs import percent
+from maskpolicy.analyses.over_runs import over_seeds, percent
 from maskpolicy.analyses.plots import Bars, Grid, Series
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.leaderboard.results import predictions
@@ -187,8 +186,6 @@ class Mismatch(Sampling):
                 dev = self._scores(on_dev, seen)
                 scores |= {SEEN: dev[SEEN]} if SEEN in dev else {}
             for name in (SEEN, UNSEEN):
-                by_seed = scores.get(name, {})
-                means = [statistics.fmean(values) for values in by_seed.values()]
                 masked = texts.get(label)
                 hits = sum(text in only[name] for text in masked or ())
                 yield {
@@ -196,10 +193,7 @@ class Mismatch(Sampling):
                     "policy": label,
                     "task": task.task,
                     "relations": name,
-                    "score": 100 * statistics.fmean(means) if means else None,
-                    "std": 100 * statistics.stdev(means) if len(means) > 1 else None,
-                    "examples": len(next(iter(by_seed.values()), [])),
-                    "seeds": len(means),
+                    **over_seeds([*scores.get(name, {}).values()]),
                     "hits": hits / len(masked) if masked else None,
                 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from maskpolicy import Findings, Json, Run, Store, analysis
+from maskpolicy.analyses.over_runs import over_seeds
 from maskpolicy.analyses.plots import Grid
 from maskpolicy.leaderboard.results import predictions
 
@@ -44,7 +44,7 @@ class Slices:
                 ]
                 of_task = [
                     {"run": run.name, "task": task, "slice": name, "value": value, "policy": label}
-                    | _means(seeds)
+                    | over_seeds(seeds)
                     for (name, value), by_row in sorted(found.items())
                     if values[name] <= _MOST
                     for label, seeds in by_row.items()
@@ -74,16 +74,6 @@ def _scores(run: Run, task: str) -> Scores:
             for place, scores in own.items():
                 found[place].setdefault(label, []).append(scores)
     return found
-
-
-def _means(seeds: Sequence[Sequence[float]]) -> dict[str, Json]:
-    means = [100 * statistics.fmean(scores) for scores in seeds]
-    return {
-        "score": statistics.fmean(means),
-        "std": statistics.stdev(means) if len(means) > 1 else None,
-        "examples": len(seeds[0]),
-        "seeds": len(means),
-    }
 
 
 def _panel(title: str, name: str, rows: Sequence[Mapping[str, Json]]) -> Grid:
