@@ -322,7 +322,6 @@ def to_table(board: Board, *, work: bool = False) -> Group:
     Lines above and below the table have the width of the terminal, whatever that of the table.
     """
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     head, body = cells(board, work)
@@ -330,14 +329,12 @@ def to_table(board: Board, *, work: bool = False) -> Group:
     facts = [f"{name}: {fact}" for name, fact in description.facts(board).items()]
     about = [f"{SENTENCE}."] if board.majority else []
     title = Text(f"percent, {shown} (difference to {board.compared_with})", style="italic")
-    printed = Table()
+    printed = _printed(head, body)
     words = (word for line in body for word in line[0].split())
-    widest = min(_WIDEST, max(map(len, words), default=0))  # labels are not cut inside a word
-    for index, name in enumerate(head):
-        side: dict[str, Any] = {"min_width": widest} if index == 0 else {"justify": "right"}
-        printed.add_column(name, overflow="fold", **side)
-    for index, line in enumerate(body):
-        printed.add_row(*line, end_section=index == 0 and bool(board.majority))
+    widest = min(_WIDEST, max(map(len, words), default=0))
+    printed.columns[0].min_width = widest  # labels are not cut inside a word
+    if board.majority:
+        printed.rows[0].end_section = True
     said = [] if board.given is None else [Text(" ".join(board.given.above)), Text("")]
     return Group(*said, title, printed, *(Text(line, style="dim") for line in (*about, *facts)))
 
