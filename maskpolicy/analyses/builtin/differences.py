@@ -206,12 +206,12 @@ def _seed(run: Run) -> int | None:
 def _differing(one: Run, other: Run) -> list[str]:
     """Return "key: value -> value" for each setting that differs and is not a world's own."""
     before, after = _settings(one), _settings(other)
-    lines = [
-        line.lstrip(".")
+    return [
+        line
         for name in sorted(before.keys() & after.keys())
         for line in keys.differences(before[name], after[name], name)
+        if line.partition(": ")[0] not in _DRAWN
     ]
-    return [line for line in lines if line.partition(": ")[0] not in _DRAWN]
 
 
 def _settings(run: Run) -> dict[str, Json]:

@@ -152,7 +152,7 @@ def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
     """Return "key: value -> value" for each setting in which two parts of one name differ."""
     if one.key and one.key == other.key:
         return []
-    return [line.lstrip(".") for line in keys.differences(one.settings, other.settings, name)]
+    return keys.differences(one.settings, other.settings, name)
 
 
 def own_settings(result: Result) -> frozenset[str]:
@@ -177,7 +177,7 @@ def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
     if not (one.key and other.key) or one.key == other.key:
         return []
     about = f"{name} (the same settings, but other files, or read by other code)"
-    return [line.lstrip(".") for line in keys.differences(one.key, other.key, about)]
+    return keys.differences(one.key, other.key, about)
 
 
 def of_world(name: str, one: Result, other: Result) -> list[str]:
