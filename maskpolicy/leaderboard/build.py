@@ -93,7 +93,7 @@ def _notes(drafts: Sequence[Draft], rows: Sequence[BoardRow]) -> list[str]:
         *_recomputed(drafts),
         *needs_steady_runs(rows),
         *lying_apart(rows),
-        *compatibility.notes(cell for draft in drafts for cell in draft.cells.values()),
+        *compatibility.notes([cell for draft in drafts for cell in draft.cells.values()]),
         *description.tuned_unlike(rows),
         *description.chosen_at_an_end(rows),
         *joined_rows.renamed(drafts),

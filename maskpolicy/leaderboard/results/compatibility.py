@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from maskpolicy.core import keys
@@ -52,7 +52,6 @@ HARMLESS: Mapping[str, str] = {
 }
 """Settings that may differ within one leaderboard, and why; other differences raise an error."""
 
-_NOTED = tuple(f"{name}.precision" for name in TRAININGS)
 _MERGED = (
     "finetune.seed",
     *(f"{name}.{key}" for name in TRAININGS for key in _EXECUTION),
@@ -202,19 +201,16 @@ def _is_of_world(name: str, result: Result) -> bool:
     return name in ("model", "tokenizer", "general.corpus") and "general" in config
 
 
-def notes(results: Iterable[Result]) -> list[str]:
+def notes(results: Sequence[Result]) -> list[str]:
     """Return a note for each training whose precision differs between results."""
-    values: dict[str, set[str]] = {place: set() for place in _NOTED}
-    for result in results:
-        for place, found in values.items():
-            section, _, key = place.partition(".")
-            if key in result.config.get(section, {}):
-                found.add(str(result.config[section][key]))
-    return [
-        f"{place} is {' and '.join(sorted(found))}: {HARMLESS[place].partition(';')[0]}"
-        for place, found in values.items()
-        if len(found) > 1
-    ]
+    lines = []
+    for name in TRAININGS:
+        blocks = [result.config.get(name, {}) for result in results]
+        values = sorted({str(block["precision"]) for block in blocks if "precision" in block})
+        if len(values) > 1:
+            why = HARMLESS[f"{name}.precision"].partition(";")[0]
+            lines.append(f"{name}.precision is {' and '.join(values)}: {why}")
+    return lines
 
 
 def _finetuning(result: Result, left_out: Container[str]) -> tuple[Json, Json]:
