@@ -117,15 +117,14 @@ class BoardRow:
         return int(work["source_tokens"]) + int(work["target_tokens"])
 
 
-MASKED = {  # titles of what a row masked, with what is divided by what
-    "spans per passage": ("spans", "passages"),
-    "tokens per span": ("hidden_tokens", "spans"),
-    "masked tokens per passage": ("hidden_tokens", "passages"),
-    "share of tokens masked": ("hidden_tokens", "all_tokens"),
-    "target tokens per passage": ("target_tokens", "passages"),
-    "passages without a span": ("passages_without_span", "passages"),
+MASKED = {  # titles of what a row masked, with what is divided by what, and how it is written
+    "spans per passage": ("spans", "passages", ".2f"),
+    "tokens per span": ("hidden_tokens", "spans", ".2f"),
+    "masked tokens per passage": ("hidden_tokens", "passages", ".2f"),
+    "share of tokens masked": ("hidden_tokens", "all_tokens", ".1%"),
+    "target tokens per passage": ("target_tokens", "passages", ".2f"),
+    "passages without a span": ("passages_without_span", "passages", ".1%"),
 }
-_SHARES = ("share of tokens masked", "passages without a span")  # in percent
 
 
 def masked(row: BoardRow) -> tuple[str, ...]:
@@ -139,10 +138,9 @@ def masked(row: BoardRow) -> tuple[str, ...]:
     elif sizes := [one.text for one in row.cells.values() if one.text and "tokens" in one.text]:
         work["all_tokens"] = sizes[0]["tokens"] * work.get("passages", 0) / sizes[0]["passages"]
     texts = []
-    for title, (part, whole) in MASKED.items():
+    for part, whole, form in MASKED.values():
         share = work[part] / work[whole] if work.get(whole) and part in work else None
-        percent = title in _SHARES
-        texts.append("–" if share is None else f"{share:.1%}" if percent else f"{share:.2f}")
+        texts.append("–" if share is None else f"{share:{form}}")
     return tuple(texts) if row.work else ()
 
 
