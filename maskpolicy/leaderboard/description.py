@@ -276,21 +276,19 @@ def _has_stage(row: BoardRow) -> bool:
 
 def chosen_at_an_end(rows: Sequence[BoardRow]) -> list[str]:
     """Return notes on choices of the smallest or the largest of three or more numbers."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}  # the labels of rows by setting
     for row in rows:
-        for cell in row.cells.values():
-            scores = (cell.tuning or {}).get("scores", ())
-            if len(set(scores)) == 1:  # the candidates do not differ on dev
+        for tuning in filter(None, (cell.tuning for cell in row.cells.values())):
+            if len(set(tuning["scores"])) == 1:  # the candidates do not differ on dev
                 continue
-            for key, value in (cell.chosen or {}).items():
-                tried = [values[key] for values in (cell.tuning or {})["tried"]]
+            for key, value in tuning["tried"][tuning["chosen"]].items():
+                tried = [values[key] for values in tuning["tried"]]
                 numbers = sorted({each for each in tried if type(each) in (int, float)})
                 if len(numbers) > 2 and value in (numbers[0], numbers[-1]):
-                    labels = found.setdefault(f"{key}={value}", [])
-                    labels += [] if row.label in labels else [row.label]
+                    found.setdefault(f"{key}={value}", {})[row.label] = None
     return [
-        f"{setting}, chosen for {listed(labels)}, is at an end of the values that were tried: a "
-        "value beyond it may be better"
+        f"{setting}, chosen for {listed(list(labels))}, is at an end of the values that were "
+        "tried: a value beyond it may be better"
         for setting, labels in found.items()
     ]
 
