@@ -14,6 +14,7 @@ from maskpolicy import Count, Findings, Json, Passage, Run, Store, analysis
 from maskpolicy.analyses import Sample, Sampling, over_runs, samples
 from maskpolicy.analyses.over_runs import percent
 from maskpolicy.analyses.plots import Bars, Grid, Lines, Marked, Series
+from maskpolicy.leaderboard.page.embedded_analyses import BETWEEN
 
 _POSITIONS_COLUMNS = ("policy", "from", "to", "share", "hidden_tokens")
 
@@ -277,5 +278,5 @@ def _marked_passage(sample: Sample, index: int, rows: Sequence[Json], title: str
         for row in rows
         if "start" in row
     ]
-    label = sample.row.label + (f" — passage {title}" if title else "")
+    label = sample.row.label + (f"{BETWEEN}{title}" if title else "")
     return Marked(label, passage.text, marks, sample.row.color)

@@ -23,7 +23,7 @@ MOST_ROWS = 60
 _STALE = "The results have changed since this analysis: analyze the run again."
 _WIDE = 480  # points: wider plots are not shown side by side
 _MASKED = 1.0  # the weight of a masked span; a candidate's is smaller
-_BETWEEN = " — passage "  # label and name of the first of the viewer's texts on a passage
+BETWEEN = " — passage "  # label and name of the first of the viewer's texts on a passage
 
 
 @dataclass
@@ -143,7 +143,7 @@ def _passages(found: Json) -> Iterator[MaskedPassage]:
     """Yield the texts with marked spans, which the page shows as text and not as an image."""
     for plot in found.get("plots", ()):
         if plot["kind"] == "marked":
-            label, _, name = str(plot["label"]).partition(_BETWEEN)
+            label, _, name = str(plot["label"]).partition(BETWEEN)
             yield MaskedPassage(label, name, tuple(_parts(plot["text"], plot["marks"])))
 
 
