@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from maskpolicy.analyses.masked_sample import (
 from maskpolicy.analyses.task_examples import Answers, words_within
 from maskpolicy.app.file_to_folder import Prepared
 from maskpolicy.app.printed import console, table
+from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
@@ -35,11 +34,12 @@ from maskpolicy.models.scratch import preset
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Local, Stage, topological
+from maskpolicy.pipeline.graph.nodes import Local, Stage
 from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
 from maskpolicy.pipeline.stages.params import IntermediateParams
 from maskpolicy.pipeline.stages.preparation import SHARD
 from maskpolicy.pipeline.stages.training_text import FEEDBACK
+from maskpolicy.pipeline.store.artifacts import Artifact, available
 from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 
@@ -177,8 +177,8 @@ class DataCheck:
         """Compute the stages, with `workers` processes for each, and return their outcomes."""
 
         def computed(targets: list[Stage]) -> list[Outcome]:
-            order, store = topological(targets), self.prepared.store
-            return [*execute(order, store, shown, targets=targets, workers=workers).values()]
+            store = self.prepared.store
+            return [*execute(targets, store, shown, targets=targets, workers=workers).values()]
 
         with bars as shown:
             outcomes = computed(self.read)
@@ -193,13 +193,12 @@ class DataCheck:
         return [self._task(*each) for each in self.prepared.part.audits.items()]
 
     def _task(self, label: str, stage: Stage) -> TaskFigures:
-        figures = json.loads((self._folder(stage) / AUDIT).read_text(encoding="utf-8"))
+        figures = read_json(self._artifact(stage).path / AUDIT)
         notes = audit.notes(label, figures)
         counts: dict[str, int] = {}
         for split in sources.SPLITS:
             counts[split] = len(self._examples(stage, split))
-            manifest = self.prepared.store.peek(stage.inputs[_input_of(split)].key)
-            assert manifest is not None
+            manifest = self._artifact(stage.inputs[_input_of(split)]).manifest
             facts = manifest["record"]["facts"][split]
             for what in ("unlabelled", "malformed"):
                 if facts[what]:
@@ -212,10 +211,10 @@ class DataCheck:
 
     def _row(self, row: str, stage: Stage) -> RowFigures:
         names = [name for name in stage.inputs if not name.startswith((STATISTICS, "whole"))]
-        corpus = [self._folder(stage.inputs[name]) for name in names]
+        corpus = [self._artifact(stage.inputs[name]).path for name in names]
         params, spec = _params(self._training(row)), self._spec(row)
         room = stage.keyed.get("room")
-        masked = open_masked(corpus, self._folder(stage), room)
+        masked = open_masked(corpus, self._artifact(stage).path, room)
         sampled, examples = len(masked.places), masked.counts.lengths
         hidden, count = int(np.diff(masked.flat).sum()), max(1, int(examples.sum()))
         tokens = int((masked.tokens.lengths * examples).sum())
@@ -248,7 +247,7 @@ class DataCheck:
         if model.is_scratch:  # there is no folder with its configuration
             positions = preset(model).positions
             return within(_params(training).spec, (positions, positions))
-        config = load_config(self._folder(training.inputs["model"]))
+        config = load_config(self._artifact(training.inputs["model"]).path)
         return within(_params(training).spec, limits(config))
 
     def _training(self, row: str) -> Stage:
@@ -257,11 +256,11 @@ class DataCheck:
         return training
 
     def _passages(self, corpus: Stage) -> Passages:
-        return Passages.open(self._folder(corpus))
+        return Passages.open(self._artifact(corpus).path)
 
     def _specials(self, row: str) -> Specials:
         """Return the special tokens of the tokenizer of a row's training."""
-        folder = self._folder(self._training(row).inputs["tokenizer"])
+        folder = self._artifact(self._training(row).inputs["tokenizer"]).path
         is_encoder = self.prepared.experiment.model.kind == ENCODER
         of = Specials.of_encoder if is_encoder else Specials.of
         return of(load_tokenizer(str(folder)))
@@ -288,12 +287,10 @@ class DataCheck:
 
     def _examples(self, stage: Stage, split: str) -> list[Example]:
         """Return the examples of a split, which are an input of their task's audit."""
-        return read_examples(self._folder(stage.inputs[_input_of(split)]), split)
+        return read_examples(self._artifact(stage.inputs[_input_of(split)]).path, split)
 
-    def _folder(self, stage: Stage) -> Path:
-        artifact = self.prepared.store.get(stage.key)
-        assert artifact is not None
-        return artifact.path
+    def _artifact(self, stage: Stage) -> Artifact:
+        return available(self.prepared.store, stage.key, stage.name)
 
 
 def _input_of(split: str) -> str:

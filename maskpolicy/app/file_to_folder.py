@@ -15,7 +15,6 @@ from maskpolicy.app import progress
 from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.progress import StageSummary
 from maskpolicy.core.files import read_json
-from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment import verbatim
@@ -45,7 +44,7 @@ from maskpolicy.pipeline.stages import Graph
 from maskpolicy.pipeline.stages.evaluation import WINDOWS, read_examples
 from maskpolicy.pipeline.stages.params import WindowsParams
 from maskpolicy.pipeline.stages.preparation import SIZE_FACT
-from maskpolicy.pipeline.store.artifacts import Store, available
+from maskpolicy.pipeline.store.artifacts import Artifact, Store, available
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.plugins import isolation
 from maskpolicy.plugins.changed_files import builtin_code
@@ -122,10 +121,10 @@ class StoreCounter:
         Raises the error of a stage that fails.
         """
         stage = stages.corpus(experiment, self.store.hash_file, self.store.cut_file)
-        folder, facts = self._computed(stage)
-        if size := facts.get(SIZE_FACT):
+        [made] = computed([stage], self.store)
+        if size := made.manifest["record"]["facts"].get(SIZE_FACT):
             return TextSize(size["passages"], size["words"])
-        passages = Passages.open(folder)
+        passages = Passages.open(made.path)
         return TextSize(len(passages), passages.count_words())
 
     def examples(self, experiment: Experiment, task: TaskBlock) -> int:
@@ -135,7 +134,8 @@ class StoreCounter:
         """
         read = stages.train_examples(experiment, task, self.store.hash_file)
         if kind_of(find_plugin("task", task.name)) != SPAN:
-            return len(read_examples(self._computed(read)[0], "train"))
+            [made] = computed([read], self.store)
+            return len(read_examples(made.path, "train"))
         from maskpolicy.models import families, loading, scratch
 
         model, tokenizer = experiment.model, stages.tokenizer(experiment, self.store.hash_file)
@@ -146,23 +146,19 @@ class StoreCounter:
         spec = families.within(experiment.budget("finetune", experiment.policies[0], task), most)
         inputs = {"examples": read, "tokenizer": tokenizer}
         counted = Stage("windows", task.label, WindowsParams(spec.max_source), inputs)
-        return int(read_json(self._computed(counted)[0] / WINDOWS))
-
-    def _computed(self, stage: Stage) -> tuple[Path, Json]:
-        [folder] = computed([stage], self.store)
-        manifest = self.store.peek(stage.key)
-        return folder, manifest["record"]["facts"] if manifest else {}
+        [made] = computed([counted], self.store)
+        return int(read_json(made.path / WINDOWS))
 
 
-def computed(wanted: Sequence[Stage], store: Store) -> list[Path]:
-    """Return the folders of stages' artifacts, and compute those that the store lacks.
+def computed(wanted: Sequence[Stage], store: Store) -> list[Artifact]:
+    """Return the artifacts of stages, and compute those that the store lacks.
 
     Raises the error of a stage that fails.
     """
     for outcome in execute(wanted, store, targets=wanted).values():
         if outcome.exception is not None:
             raise outcome.exception
-    return [available(store, stage.key, stage.name).path for stage in wanted]
+    return [available(store, stage.key, stage.name) for stage in wanted]
 
 
 def _default_folder(written: WrittenExperiment) -> Path:

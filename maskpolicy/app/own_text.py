@@ -21,7 +21,7 @@ from maskpolicy.app.transformers_folders import (
     record_of,
 )
 from maskpolicy.core import keys, schema
-from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import learned_policies, parse, policy_blocks
 from maskpolicy.experiment.definition import NONE, WORLD, Experiment
@@ -39,7 +39,7 @@ from maskpolicy.pipeline.stages import feedback
 from maskpolicy.pipeline.stages.model_training import WORK
 from maskpolicy.pipeline.stages.params import CorpusParams, IntermediateParams
 from maskpolicy.pipeline.stages.training_text import VALIDATION_PREFIX
-from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import DENOISING_KEYS
 
@@ -189,7 +189,6 @@ class Prepared:
     asked: Request
     experiment: Experiment
     stage: Stage  # the intermediate stage
-    order: list[Stage]  # inputs first
     store: Store
 
     @property
@@ -217,8 +216,8 @@ def prepare(asked: Request, store: Store) -> Prepared:
     stage = plan.pretrained[planned.policies[0].label, planned.runs[0]]
     _check_apart(stage)
     _warn_if_replaced(out, stage)
-    prepared = Prepared(asked, planned, stage, topological([stage]), store)
-    check_resources(planned.resources, prepared.order, prepared.targets, store)
+    prepared = Prepared(asked, planned, stage, store)
+    check_resources(planned.resources, topological([stage]), prepared.targets, store)
     set_threads(planned, None)
     return prepared
 
@@ -230,7 +229,7 @@ def compute(
     logs = prepared.out.with_name(f"{prepared.out.name}-logs")  # for a tracker, if one is set
     with bars as shown:
         outcomes = execute(
-            prepared.order,
+            [prepared.stage],
             prepared.store,
             shown,
             targets=prepared.targets,
@@ -266,9 +265,7 @@ def export(prepared: Prepared, name: str = "") -> None:
     The card shows the model's `name` on the Hub, if there is one.
     """
     planned, stage, store, out = prepared.experiment, prepared.stage, prepared.store, prepared.out
-    artifact, tokenizer = store.get(stage.key), store.get(stage.inputs["tokenizer"].key)
-    if artifact is None or tokenizer is None:
-        raise StoreError(f"store {store.place}: {stage.name} is missing: run the command again")
+    artifact, tokenizer = (available(store, each.key, each.name) for each in prepared.targets)
     work = json.loads((artifact.path / WORK).read_text())
     validation = validation_of(artifact.manifest)
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
@@ -295,8 +292,8 @@ def export(prepared: Prepared, name: str = "") -> None:
 
 def validation_line(prepared: Prepared) -> str:
     """Return a line about the validation loss of the finished training, or "" if it has none."""
-    artifact = prepared.store.get(prepared.stage.key)
-    validation = artifact and validation_of(artifact.manifest)
+    stage = prepared.stage
+    validation = validation_of(available(prepared.store, stage.key, stage.name).manifest)
     return validation_sentence(validation) if validation else ""
 
 

@@ -259,8 +259,8 @@ def tokenizer_of(name: str, artifacts: Store) -> Any:
     experiment = _of_world(name, [NONE])
     if not experiment.model.is_scratch:
         return load_tokenizer(experiment.model.name)
-    [folder] = computed([stages.tokenizer(experiment, artifacts.hash_file)], artifacts)
-    return load_tokenizer(str(folder))
+    [made] = computed([stages.tokenizer(experiment, artifacts.hash_file)], artifacts)
+    return load_tokenizer(str(made.path))
 
 
 def kind_of(name: str) -> ModelKind:
@@ -285,8 +285,8 @@ def statistics_of(
         return _statistics_of_run(of_run, len(leaves), artifacts)
     experiment = _of_world(model, [resolved_policy(block)], baseline=block.label)
     counting = stages.statistics(experiment, 0, artifacts.hash_file)
-    folders = iter(computed([stage for stage in counting if stage is not None], artifacts))
-    return [Statistics.open(next(folders)) if stage else None for stage in counting]
+    made = iter(computed([stage for stage in counting if stage is not None], artifacts))
+    return [Statistics.open(next(made).path) if stage else None for stage in counting]
 
 
 def _of_world(model: str, policies: list[Any], **more: Any) -> Experiment:
