@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
-from maskpolicy.data.taskfiles.evidence import Word, plain
 from maskpolicy.data.taskfiles.sources import SPLITS
 from maskpolicy.leaderboard.results.cell import Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -54,39 +53,3 @@ def answers(examples: Iterable[Example]) -> frozenset[str]:
     """Return all acceptable answers after normalisation, without empty ones."""
     texts = {normalise(target) for example in examples for target in example.targets}
     return frozenset(texts - {""})
-
-
-def words_within(words: list[Word], start: int, end: int) -> tuple[int, int] | None:
-    """Return the range of the words that lie in text[start:end], or None if there are none.
-
-    None too if the range cuts a word.
-    """
-    inside = [i for i, (_, first, last) in enumerate(words) if first < end and last > start]
-    if not inside:
-        return None
-    whole = words[inside[0]][1] >= start and words[inside[-1]][2] <= end
-    return (inside[0], inside[-1] + 1) if whole else None
-
-
-class Answers:
-    """Answers that are looked for in texts, each as a sequence of whole words."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        found = {tuple(plain(text, "xx").split()) for text in texts}
-        self._by_first: dict[str, set[tuple[str, ...]]] = {}
-        for answer in found - {()}:
-            self._by_first.setdefault(answer[0], set()).add(answer)
-
-    def __bool__(self) -> bool:
-        """Return whether there is any answer."""
-        return bool(self._by_first)
-
-    def places(self, words: list[Word]) -> set[tuple[int, int]]:
-        """Return the places of an answer, as ranges of `words`."""
-        plain = [word for word, *_ in words]
-        return {
-            (i, i + len(answer))
-            for i, word in enumerate(plain)
-            for answer in self._by_first.get(word, ())
-            if tuple(plain[i : i + len(answer)]) == answer
-        }

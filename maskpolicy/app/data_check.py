@@ -16,14 +16,13 @@ from maskpolicy.analyses.masked_sample import (
     masked_params,
     open_masked,
 )
-from maskpolicy.analyses.task_examples import Answers, words_within
 from maskpolicy.app.file_to_folder import Prepared
 from maskpolicy.app.printed import console, table
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
-from maskpolicy.data.taskfiles.evidence import words_of
+from maskpolicy.data.taskfiles.evidence import Answers, words_of, words_within
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.task_kinds import TEXT

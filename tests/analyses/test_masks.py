@@ -17,13 +17,12 @@ from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.builtin.encoders import ReturnedMasks
 from maskpolicy.analyses.builtin.masked_tokens import _overlap
 from maskpolicy.analyses.masked_sample import MaskedParams, Sample, Sampling
-from maskpolicy.analyses.task_examples import Answers, words_within
 from maskpolicy.core import ragged
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE
-from maskpolicy.data.taskfiles.evidence import words_of
+from maskpolicy.data.taskfiles.evidence import Answers, words_of, words_within
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.leaderboard.results.cell import Result, Run, read_run
 from maskpolicy.models.training.specials import Specials

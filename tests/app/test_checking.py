@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from small import policy_file
 
-from maskpolicy.analyses.task_examples import Answers
-from maskpolicy.data.taskfiles.evidence import words_of
 from maskpolicy.pipeline.store.artifacts import Store
 
 TEXTS = (
@@ -222,8 +220,3 @@ def test_rows_without_an_answer_are_counted(call):
     for _ in range(2):  # computed, then found
         out = call("check", "it.yaml", "--store", "store")[1]
         assert "dates: 1 unlabelled rows of test are left out" in out
-
-
-def test_answers_are_counted_in_text_without_blanks_and_with_their_marks():
-    assert Answers(["鲁迅"]).places(words_of("鲁迅生于1881年")) == {(0, 2)}
-    assert Answers(["रोम"]).places(words_of("राम रोम गया")) == {(1, 2)}

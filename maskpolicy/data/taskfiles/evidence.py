@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable
-from itertools import accumulate
 
 from maskpolicy.data.corpus.segmentation import ENGLISH, plain_words
 
@@ -45,17 +43,45 @@ def occurrences(document: str, answers: Iterable[str], language: str) -> list[tu
 
     Different answers may overlap ("Rome" in "City of Rome").
     """
-    tokens = words_of(document, language)
-    text = "".join(f" {token}" for token, _, _ in tokens) + " "
-    starts = list(accumulate((len(token) + 1 for token, _, _ in tokens), initial=0))
-    hits = set()
-    for wanted in {plain(answer, language) for answer in answers} - {""}:
-        at = text.find(f" {wanted} ")
-        while at >= 0:
-            hits.add((at, wanted.count(" ")))
-            at = text.find(f" {wanted} ", at + 1)
-    places = ((bisect_left(starts, at), more) for at, more in sorted(hits))
-    return [(tokens[index][1], tokens[index + more][2]) for index, more in places]
+    words = words_of(document, language)
+    places = Answers(answers, language).places(words)
+    return [(words[first][1], words[end - 1][2]) for first, end in sorted(places)]
+
+
+class Answers:
+    """Answers that are looked for in texts, each as a sequence of whole words."""
+
+    def __init__(self, texts: Iterable[str], language: str = "xx") -> None:
+        found = {tuple(plain(text, language).split()) for text in texts}
+        self._by_first: dict[str, set[tuple[str, ...]]] = {}
+        for answer in found - {()}:
+            self._by_first.setdefault(answer[0], set()).add(answer)
+
+    def __bool__(self) -> bool:
+        """Return whether there is any answer."""
+        return bool(self._by_first)
+
+    def places(self, words: list[Word]) -> set[tuple[int, int]]:
+        """Return the places of an answer, as ranges of `words`."""
+        plain = [word for word, *_ in words]
+        return {
+            (i, i + len(answer))
+            for i, word in enumerate(plain)
+            for answer in self._by_first.get(word, ())
+            if tuple(plain[i : i + len(answer)]) == answer
+        }
+
+
+def words_within(words: list[Word], start: int, end: int) -> tuple[int, int] | None:
+    """Return the range of the words that lie in text[start:end], or None if there are none.
+
+    None too if the range cuts a word.
+    """
+    inside = [i for i, (_, first, last) in enumerate(words) if first < end and last > start]
+    if not inside:
+        return None
+    whole = words[inside[0]][1] >= start and words[inside[-1]][2] <= end
+    return (inside[0], inside[-1] + 1) if whole else None
 
 
 def plain(text: str, language: str) -> str:
