@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import one_line_of_error
 from maskpolicy.core import markdown
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.metrics import score
 from maskpolicy.core.types import Example
 from maskpolicy.data.taskfiles.examples import read_split
 from maskpolicy.experiment.budgets import Training
@@ -32,7 +33,6 @@ from maskpolicy.models.finetuning.encoder_tasks import LabelTask
 from maskpolicy.models.loading import load_tokenizer, set_dropout
 from maskpolicy.models.training.loop import train
 from maskpolicy.models.training.optimization import NoCheckpoints
-from maskpolicy.pipeline.stages.evaluation import score
 
 Splits: TypeAlias = Mapping[str, Sequence[Example]]
 PACKAGE = "all_minilm_l6_v2"

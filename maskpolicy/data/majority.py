@@ -99,8 +99,8 @@ def _crossed(
 
 
 def _score(pairs: Sequence[tuple[Example, str]], metric: str) -> float:
-    references = [metrics.answers(metric, one) for one, _ in pairs]
-    return metrics.total(metric, [guess for _, guess in pairs], references).score
+    examples, guesses = zip(*pairs, strict=True)
+    return metrics.score(metric, guesses, examples).score
 
 
 _FOLDS = 5

@@ -10,7 +10,7 @@ from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.metrics import per_example, per_split
 from maskpolicy.core.types import Example, Json
 
-__all__ = ["METRICS", "Metric", "Total", "answers", "metric", "title", "total"]
+__all__ = ["METRICS", "Metric", "Total", "answers", "metric", "score", "title", "total"]
 
 References: TypeAlias = Sequence[Sequence[str]]
 Part: TypeAlias = Callable[[Sequence[str], References], float]
@@ -129,6 +129,11 @@ def title(name: str) -> str:
 def answers(name: str, example: Example) -> tuple[str, ...]:
     """Return the answers of an example with which a metric compares a prediction."""
     return (metric(name).short and example.short_answers) or example.targets
+
+
+def score(name: str, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
+    """Return the score of the predictions of examples under a task's metric; see `total`."""
+    return total(name, predictions, [list(answers(name, example)) for example in examples])
 
 
 def total(name: str, predictions: Sequence[str], references: References) -> Total:

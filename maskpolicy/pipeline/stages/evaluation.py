@@ -10,7 +10,6 @@ from pathlib import Path
 
 from maskpolicy.core import hardware, hub, metrics
 from maskpolicy.core.errors import DataError
-from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Example, Json
 from maskpolicy.data import majority as guesses
 from maskpolicy.data.taskfiles import audit as audits
@@ -141,11 +140,11 @@ def evaluate(params: EvaluateParams, inputs: Folders, out: Path, run: StageRun) 
     set_attention(model, spec.attention)
     test = labelled(inputs["examples"], params.split)
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
-    found = score(params.metric, predictions, test)
+    found = metrics.score(params.metric, predictions, test)
     answered = zip(test, predictions, found.scores, strict=True)
     lines = [json.dumps(_answer(*each), ensure_ascii=False) for each in answered]
     (out / PREDICTIONS).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    others = {name: score(name, predictions, test).score for name, _ in params.besides}
+    others = {name: metrics.score(name, predictions, test).score for name, _ in params.besides}
     parts = {**found.parts, **others}
     result = replace(found, version=params.metric_version, parts=parts).to_json()
     (out / RESULT).write_text(json.dumps(result, indent=1, sort_keys=True))
@@ -160,9 +159,3 @@ def _answer(example: Example, prediction: str, score: float) -> Json:
         "score": score,
         "slices": dict(example.slices),
     }
-
-
-def score(metric: str, predictions: Sequence[str], examples: Sequence[Example]) -> Total:
-    """Return the scores of the predictions under a task's metric, in total and per example."""
-    references = [list(metrics.answers(metric, example)) for example in examples]
-    return metrics.total(metric, predictions, references)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from maskpolicy.core import hardware, hub
+from maskpolicy.core import hardware, hub, metrics
 from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example, Json
@@ -31,7 +31,7 @@ from maskpolicy.models.training.optimization import Keep, Start
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import Commit, Folders, StageRun, stage
-from maskpolicy.pipeline.stages.evaluation import read_examples, score
+from maskpolicy.pipeline.stages.evaluation import read_examples
 from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     GeneralParams,
@@ -419,7 +419,7 @@ def _finetune(
 
     def validate(module: Any) -> float:
         predictions = head.answer(module, tokenizer, dev, params, spec)
-        return score(params.metric, predictions, dev).score
+        return metrics.score(params.metric, predictions, dev).score
 
     set_attention(model, spec.attention)
     loss, workers = head.training_loss(), run.workers - 1
