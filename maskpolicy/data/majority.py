@@ -6,7 +6,6 @@ is then scored on test.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import numpy as np
 from maskpolicy.core import metrics
 from maskpolicy.core.metrics.per_example import normalise
 from maskpolicy.core.types import Example
+from maskpolicy.data.datafiles import fields
 from maskpolicy.data.taskfiles import kilt
 from maskpolicy.experiment.definition import MAJORITY
 from maskpolicy.experiment.task_kinds import LABEL as LABEL_KIND
@@ -72,15 +72,11 @@ def best(
 
 def _folds(examples: Sequence[Example]) -> list[list[Example]]:
     """Return the examples in up to _FOLDS parts of whole groups."""
-
-    def digest(group: str) -> bytes:
-        return hashlib.sha256(group.encode("utf-8", "surrogatepass")).digest()
-
-    groups = sorted({one.group or one.id for one in examples}, key=digest)
+    groups = sorted({one.group for one in examples}, key=fields.digest)
     numbers = {group: number % _FOLDS for number, group in enumerate(groups)}
     folds: dict[int, list[Example]] = defaultdict(list)
     for one in examples:
-        folds[numbers[one.group or one.id]].append(one)
+        folds[numbers[one.group]].append(one)
     return list(folds.values())
 
 
@@ -421,6 +417,6 @@ def _frequent(train: Sequence[Example], keep: str) -> set[str]:
     groups: dict[str, set[str]] = defaultdict(set)
     for one in train:
         for word in question(one, keep).split():
-            groups[word].add(one.group or one.id)
-    least = max(2, FREQUENT * len({one.group or one.id for one in train}))
+            groups[word].add(one.group)
+    least = max(2, FREQUENT * len({one.group for one in train}))
     return {word for word, members in groups.items() if len(members) >= least}
