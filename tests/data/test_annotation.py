@@ -227,6 +227,7 @@ A_KEY = "a key of statistics must be text, a whole number or a"
         (Words(given=[1]), "count must return a mapping of keys to numbers, not list"),
         (Words(given={"a": 0.5}), "count: numbers must be whole, so that their sum is the same"),
         (Words(given={(1.5,): 1}), f"count: {A_KEY}"),
+        (Words(given={"a": 1 << 64}), "counting passages 'p' to 'p' failed: OverflowError: "),
         (Words(given=ValueError("no")), "counting passages 'p' to 'p' failed: ValueError: no"),
         (Condensing(condensed={1.5: 2}), f"condense: {A_KEY}"),
         (Condensing(condensed=[("a", "b")]), "condense failed: ValueError: could not convert str"),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, cause
+from maskpolicy.core.errors import ConfigError, StageError
 from maskpolicy.core.ragged import TYPES
 from maskpolicy.core.types import Passage
 from maskpolicy.data.corpus.passages import FIXED
@@ -91,13 +91,12 @@ def batched(
 
     The batches do not depend on `workers`. `work` is pickled; each process first imports the plugin
     files of this process. Without processes if it cannot be pickled, as a class made in a function.
-    Raises StageError with the passages' ids if `work` fails.
     """
     starts = range(0, len(passages), BATCH)
     batches = ([passages[i] for i in range(s, min(s + BATCH, len(passages)))] for s in starts)
     pickled = _pickled(work) if min(workers, len(starts)) > 1 else None
     if pickled is None:
-        yield from (_guarded(work, batch) for batch in batches)
+        yield from map(work, batches)
         return
     task = partial(_remote, isolation.state(), pickled)
     notes: set[str] = set()
@@ -151,7 +150,7 @@ def _remote(state: isolation.State, work: bytes, batch: Sequence[Passage]) -> tu
     discovery.load_files(state.roots)
     discovery.load_builtin("policy")
     with _noted() as notes:
-        result = _guarded(pickle.loads(work), batch)
+        result = pickle.loads(work)(batch)
         isolation.name_unkeyed(())
     return result, notes
 
@@ -170,15 +169,6 @@ def _noted() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-def _guarded(work: Callable[[Sequence[Passage]], R], batch: Sequence[Passage]) -> R:
-    try:
-        return work(batch)
-    except MaskpolicyError:
-        raise
-    except Exception as error:
-        raise StageError(f"annotating {span_of(batch)} failed: {cause(error)}") from error
-
-
 def span_of(batch: Sequence[Passage]) -> str:
     """Return words for the passages of a batch."""
     return f"passages {batch[0].id!r} to {batch[-1].id!r}"
@@ -189,17 +179,17 @@ def _columns(
 ) -> dict[str, list[NDArray[Any]]]:
     with policy_errors(policy, lambda: f"annotating {span_of(batch)}"):
         columns: dict[str, list[NDArray[Any]]] = policy.annotate(batch, fitted, **more)
-    check_columns(policy, "annotate", columns, len(batch))
+        check_columns(policy, "annotate", columns, len(batch))
     return columns
 
 
 def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
     """Raise StageError unless a policy's method `hook` returned columns of `count` arrays each."""
-    fault = ""
     if not isinstance(columns, dict):
-        fault = f"{hook} must return a dict of columns, not {type(columns).__name__}"
-        raise policy_fault(policy, fault)
+        kind = type(columns).__name__
+        raise policy_fault(policy, f"{hook} must return a dict of columns, not {kind}")
     for column, rows in columns.items():
+        fault = ""
         is_list = isinstance(rows, Sequence | np.ndarray)
         strange = [row for row in rows if not _is_array(row)] if is_list else [rows]
         if is_list and len(rows) != count:

@@ -62,15 +62,13 @@ def _counted(policy: Any, before: Statistics | None, batch: Sequence[Passage]) -
 
 
 def _counted_in(policy: Any, before: Statistics | None, passages: Sequence[Passage]) -> Statistics:
-    more = dict.fromkeys(hooks.COUNT.extra(policy), before)
+    more, name = dict.fromkeys(hooks.COUNT.extra(policy), before), policy_name(policy)
     with policy_errors(policy, lambda: f"counting {span_of(passages)}"):
         numbers = policy.count(passages, **more)
-    name = policy_name(policy)
-    if not isinstance(numbers, Mapping):
-        raise ConfigError(
-            f"{name}: count must return a mapping of keys to numbers, not {type(numbers).__name__}"
-        )
-    table = _table(policy, "count", numbers)
+        if not isinstance(numbers, Mapping):
+            kind = type(numbers).__name__
+            raise ConfigError(f"{name}: count must return a mapping of keys to numbers, not {kind}")
+        table = _table(policy, "count", numbers)
     if table.values.dtype != np.int64:
         raise ConfigError(
             f"{name}: count: numbers must be whole, so that their sum is the same in any order: "
