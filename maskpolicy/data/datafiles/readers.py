@@ -153,7 +153,7 @@ _ANY_SIZE = (1 << 31) - 1
 
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     """Yield the rows of a table; line breaks always end a row, even in quoted cells."""
-    return _table(stream, path, layout, text_lines, _fitting if layout.quoted else _plain, "\t")
+    return _table(stream, path, layout, text_lines, _fitting if layout.quoted else _plain)
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
@@ -181,26 +181,27 @@ def _until_late(first: Row, lines: Iterator[Row], found: list[Row]) -> Iterator[
         yield f"{line.value}\n"
 
 
-def _plain(line: str, delimiter: str, width: int) -> list[str]:
-    """Return the cells of a row in which quotes are text."""
-    return line.split(delimiter)
+def _quoted(line: str, width: int) -> list[str]:
+    """Return the cells of a row of a .csv file."""
+    return _cells([line], ",")
 
 
-def _quoted(line: str, delimiter: str, width: int) -> list[str]:
-    """Return the cells of a row, which may be of any length."""
-    return _cells([line], delimiter)
+def _plain(line: str, width: int) -> list[str]:
+    """Return the cells of a row of a .tsv file in which quotes are text."""
+    return line.split("\t")
 
 
-def _fitting(line: str, delimiter: str, width: int) -> list[str]:
-    """Return the cells of a row; quotes that do not give `width` cells are text, as in GLUE."""
+def _fitting(line: str, width: int) -> list[str]:
+    """Return the cells of the same; quotes that do not give `width` cells are text, as in GLUE."""
     with suppress(csv.Error):
-        cells = _quoted(line, delimiter, width)
+        cells = _cells([line], "\t")
         if len(cells) == (width or len(cells)):
             return cells
-    return _plain(line, delimiter, width)
+    return _plain(line, width)
 
 
 def _cells(lines: Iterable[str], delimiter: str) -> list[str]:
+    """Return the cells of the first row, which may be of any length."""
     usual = csv.field_size_limit(_ANY_SIZE)
     try:
         return next(csv.reader(lines, delimiter=delimiter, strict=True))
@@ -213,12 +214,11 @@ def _table(
     path: Path,
     layout: Layout,
     lines: Callable[[IO[bytes], Path, Part], Iterator[Row]],
-    split: Callable[[str, str, int], list[str]],
-    delimiter: str,
+    split: Callable[[str, int], list[str]],
 ) -> Iterator[Row]:
     """Yield lines as {column: text}; unless `layout` names the columns, the first line does.
 
-    `split` gets a line, the delimiter and the number of columns (0: not known yet).
+    `split` gets a line and the number of columns (0: not known yet).
     """
     names = list(layout.header)
 
@@ -228,7 +228,7 @@ def _table(
                 yield line
             elif line.value.strip():
                 try:
-                    cells = split(line.value, delimiter, len(names))
+                    cells = split(line.value, len(names))
                     yield Row(line.place, line.number, cells)
                 except csv.Error as error:
                     reason = f"not a row of a {Path(ungzipped(path.name)).suffix} file: {error}"
@@ -473,7 +473,7 @@ _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "?*.json": (_json, None),
     "?*.tsv": (_tsv, "line"),
     # line breaks in quoted cells belong to the cell
-    "?*.csv": (partial(_table, lines=_joined, split=_quoted, delimiter=","), "unquoted"),
+    "?*.csv": (partial(_table, lines=_joined, split=_quoted), "unquoted"),
     "?*.parquet": (_parquet, "group"),
 }
 """By pattern of file names without .gz, the first match: the reader, and the units for cuts."""
