@@ -71,8 +71,7 @@ def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None
         raise StoreError(
             f"{out}: --out is the folder of --model, which would be lost: choose another --out"
         )
-    if out.exists() and not out.is_dir():
-        raise StoreError(f"{out}: is a file, not a folder: choose another --out")
+    check_folder(out)
     if out.is_dir() and any(out.iterdir()) and _verb(out) != verb:
         raise StoreError(
             f"{out}: is not empty and was not made by `maskpolicy {verb}`: choose another --out"
