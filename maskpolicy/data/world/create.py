@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from maskpolicy.core import keys
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.files import json_bytes, read_json
 from maskpolicy.core.types import Json
 from maskpolicy.data.world import choice_tasks as choices
 from maskpolicy.data.world import question_tasks as questions
@@ -27,7 +27,6 @@ from maskpolicy.experiment.world_settings import (
     WITH_ERRORS,
     EntityErrors,
     Settings,
-    make,
 )
 
 TASKS = (
@@ -53,17 +52,16 @@ def write(settings: Settings, out: Path) -> None:
 
     A world with situations also has situations.jsonl, and as many other situations at the end of
     the general corpus. The same settings give the same bytes. The files of an older world in `out`
-    are removed first. Raises ConfigError for impossible settings.
+    are removed first.
     """
-    make(keys.to_json(settings))
     world = World(settings, build(settings))
-    folder = Path(out) / "tasks"
+    folder = out / "tasks"
     evidence = folder / _EVIDENCE
-    if (Path(out) / RECORD).is_file():
-        _remove(Path(out))
+    if (out / RECORD).is_file():
+        _remove(out)
     if settings.evidence:
         evidence.mkdir(parents=True, exist_ok=True)
-    with Files(Path(out)) as corpora, Files(folder) as files:
+    with Files(out) as corpora, Files(folder) as files:
         tasks = [task for task in TASKS if task.kind in ("", *settings.kinds)]
         for task in tasks:
             for name, form in task.formats.items():
@@ -107,8 +105,7 @@ def write(settings: Settings, out: Path) -> None:
                 for entry in situations(settings, part, count):
                     add(part, entry)
     record = {"settings": keys.to_json(settings), "rows": files.rows}
-    text = json.dumps(record, indent=1, sort_keys=True) + "\n"
-    (Path(out) / RECORD).write_text(text, encoding="utf-8", newline="\n")
+    (out / RECORD).write_bytes(json_bytes(record))
 
 
 def _remove(out: Path) -> None:
@@ -172,21 +169,18 @@ def figures(folder: Path) -> Json:
     A fact is one asked relation of one subject; a mention is a distinct gold entity of a document,
     and asked if it answers a question.
     """
-    record = Path(folder) / RECORD
-    if not record.is_file():
-        raise DataError(f"{record}: no such file: write a world there first")
-    written = json.loads(record.read_text(encoding="utf-8"))
+    written = read_json(folder / RECORD)
     rows, settings = written["rows"], written["settings"]
     corpora = [name for name in CORPORA if name != SITUATIONS or settings.get(SITUATIONS)]
 
     def asked(name: str) -> int:
         if name not in (*questions.squad.files, *questions.SQUAD_V2):
             return int(rows[name])
-        with (Path(folder) / "tasks" / name).open(encoding="utf-8") as articles:
+        with (folder / "tasks" / name).open(encoding="utf-8") as articles:
             return sum(article.count('"question": ') for article in articles)
 
     return {
-        "corpora": {name: _corpus(Path(folder) / f"{name}.jsonl") for name in corpora},
+        "corpora": {name: _corpus(folder / f"{name}.jsonl") for name in corpora},
         "tasks": {
             task: {"train": asked(train), "test": asked(test)}
             for task, (train, test) in FILES.items()
