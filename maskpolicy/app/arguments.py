@@ -14,6 +14,7 @@ from typer import Argument, Option
 
 from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import from_here
 from maskpolicy.experiment import yaml_file
 from maskpolicy.pipeline.store import DEFAULT
 
@@ -237,9 +238,3 @@ def public(word: str) -> str:
         near = from_here(value)
         value = path.name if Path(near).is_absolute() else near
     return f"{key}{sign}{value}"
-
-
-def from_here(path: str) -> str:
-    """Return a path relative to the working directory if it is inside, else unchanged."""
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path

@@ -301,6 +301,12 @@ def slug(label: str) -> str:
     return f"{safe.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
+def from_here(path: str | Path) -> str:
+    """Return a path relative to the working directory if it is inside, else unchanged."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here) if Path(path).is_relative_to(here) else path)
+
+
 def relative_paths(value: Json, home: Path) -> Json:
     """Return text, or JSON with texts, without absolute paths, for files that are shared.
 

@@ -22,6 +22,7 @@ from maskpolicy.app.arguments import (
 )
 from maskpolicy.app.printed import console
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import from_here
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +135,6 @@ def _print(
 ) -> None:
     """Print the leaderboard, the table of times, and where the files are; open the page."""
     from maskpolicy.app import progress
-    from maskpolicy.app.arguments import from_here
     from maskpolicy.app.contents import PAGE
 
     screen = console()

@@ -17,6 +17,7 @@ from maskpolicy.core.files import (
     PART,
     check_folder,
     claim_folder,
+    from_here,
     json_or_none,
     locked,
     nearest_folder,
@@ -79,11 +80,7 @@ def check_owner(folder: Path, asked: WrittenExperiment) -> None:
 def owner_of(folder: Path, asked: WrittenExperiment) -> str:
     """Return the name or file of another experiment whose results a folder holds, or ""."""
     file = verbatim.other_file(folder, asked)
-    if file is None:
-        return ""
-    here = Path.cwd()
-    shown = file.relative_to(here) if file.is_relative_to(here) else file
-    return verbatim.name_of(file) or str(shown)
+    return "" if file is None else verbatim.name_of(file) or from_here(file)
 
 
 def check_labels(folder: Path, labels: Sequence[str]) -> None:
