@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +21,7 @@ from maskpolicy.app.transformers_folders import (
 )
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import learned_policies, parse, policy_blocks
 from maskpolicy.experiment.definition import NONE, WORLD, Experiment
@@ -266,7 +266,7 @@ def export(prepared: Prepared, name: str = "") -> None:
     """
     planned, stage, store, out = prepared.experiment, prepared.stage, prepared.store, prepared.out
     artifact, tokenizer = (available(store, each.key, each.name) for each in prepared.targets)
-    work = json.loads((artifact.path / WORK).read_text())
+    work = read_json(artifact.path / WORK)
     validation = validation_of(artifact.manifest)
     record = {"version": 1, "stage": stage.key, **_settings(stage), "work": work}
     if validation is not None:

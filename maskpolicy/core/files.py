@@ -279,6 +279,12 @@ def read_json(path: Path) -> Json:
         raise DataError(f"{path}: not JSON: {error}; remove it and run again") from error
 
 
+def json_lines(path: Path) -> Iterator[Json]:
+    """Yield the value of each line of a file of JSON Lines that maskpolicy wrote."""
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
 def json_or_none(path: Path) -> Json:
     """Return the value of a JSON file, or None if it cannot be read."""
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -18,7 +18,7 @@ from maskpolicy.app.commands import keeping
 from maskpolicy.app.printed import console, log_to, print_json, size_text
 from maskpolicy.core import hardware, markdown, schema
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.files import claim_folder, writing_to
+from maskpolicy.core.files import claim_folder, json_lines, writing_to
 from maskpolicy.core.types import Json
 from maskpolicy.data import world as embedded
 from maskpolicy.experiment import yaml_file
@@ -193,8 +193,7 @@ def _guessed(task: str, folder: Path) -> dict[str, Json]:
 def _askable(corpus: Path) -> Json:
     """Return the share of salient-span's distinct mentions that answer a question."""
     policy = discovery.instance("policy", "salient-span", {})
-    with corpus.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line, _ in zip(lines, range(SAMPLE), strict=False)]
+    rows = list(islice(json_lines(corpus), SAMPLE))
     mentions = asked = 0
     for row, spans in zip(rows, policy.entities([row["text"] for row in rows]), strict=True):
         answers = {row["text"][start:end] for start, end, _ in row["asked"]}

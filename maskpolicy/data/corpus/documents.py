@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import fields as dataclass_fields
@@ -12,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.files import files_below
+from maskpolicy.core.files import files_below, json_lines
 from maskpolicy.core.schema import omitted
 from maskpolicy.data.corpus.passages import FIXED, Document
 from maskpolicy.data.corpus.segmentation import ENGLISH, rules_version
@@ -214,12 +213,10 @@ def no_text(corpus: CorpusBlock, malformed: Malformed | None = None) -> DataErro
 
 def world(path: Path) -> Iterator[Document]:
     """Yield the documents of a corpus of the embedded world, with their gold columns."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            row = json.loads(line)
-            known = GOLD | ({WITH_ERRORS: WITH_ERRORS} if WITH_ERRORS in row else {})
-            columns = {name: [span[:2] for span in row[key]] for name, key in known.items()}
-            yield Document(row["id"], row["text"], columns)
+    for row in json_lines(path):
+        known = GOLD | ({WITH_ERRORS: WITH_ERRORS} if WITH_ERRORS in row else {})
+        columns = {name: [span[:2] for span in row[key]] for name, key in known.items()}
+        yield Document(row["id"], row["text"], columns)
 
 
 def read_shard(

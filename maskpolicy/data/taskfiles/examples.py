@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maskpolicy.core.errors import DataError, MaskpolicyError
+from maskpolicy.core.files import json_lines
 from maskpolicy.core.metrics import METRICS
 from maskpolicy.core.types import Example
 from maskpolicy.data.datafiles import fields
@@ -159,8 +160,7 @@ def write_rows(path: Path, examples: Iterable[Example]) -> None:
 
 def read_rows(path: Path) -> list[Example]:
     """Return the examples that `write_rows` wrote."""
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
+    rows = list(json_lines(path))
     for row in rows:
         row |= {"targets": tuple(row["targets"]), "choices": tuple(row["choices"])}
         row["short_answers"] = tuple(row.get("short_answers", ()))

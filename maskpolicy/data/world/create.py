@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from maskpolicy.core import keys
-from maskpolicy.core.files import json_bytes, read_json
+from maskpolicy.core.files import json_bytes, json_lines, read_json
 from maskpolicy.core.types import Json
 from maskpolicy.data.world import choice_tasks as choices
 from maskpolicy.data.world import question_tasks as questions
@@ -193,19 +192,17 @@ def _corpus(path: Path) -> Json:
     counts: Counter[str] = Counter(documents=0, subjects=0, words=0, facts=0, mentions=0, asked=0)
     titles: set[str] = set()
     facts: set[tuple[str, str]] = set()
-    with path.open(encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
-            named, asked = (
-                {row["text"][start:end] for start, end, _ in row[key]}
-                for key in ("entities", "asked")
-            )
-            about = row.get("subjects", [row.get("title")] * max(1, len(row["asked"])))
-            titles |= {*about}
-            facts |= {(title, asked[2]) for title, asked in zip(about, row["asked"], strict=False)}
-            counts["documents"] += 1
-            counts["words"] += len(row["text"].split())
-            counts["mentions"] += len(named)
-            counts["asked"] += len(named & asked)
+    for row in json_lines(path):
+        named, asked = (
+            {row["text"][start:end] for start, end, _ in row[key]} for key in ("entities", "asked")
+        )
+        about = row.get("subjects", [row.get("title")] * max(1, len(row["asked"])))
+        titles |= {*about}
+        facts |= {(title, asked[2]) for title, asked in zip(about, row["asked"], strict=False)}
+        counts["documents"] += 1
+        counts["words"] += len(row["text"].split())
+        counts["mentions"] += len(named)
+        counts["asked"] += len(named & asked)
     counts |= {"subjects": len(titles), "facts": len(facts)}
     share = counts["asked"] / counts["mentions"] if counts["mentions"] else 0.0
     return {**counts, "asked_share": share}

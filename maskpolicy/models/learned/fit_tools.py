@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import json_lines, read_json
 from maskpolicy.core.types import Denoising, Example, Json, Passage, Spans, as_spans
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.corpus.segmentation import ENGLISH
@@ -392,15 +392,14 @@ def load_contexts(
 
     `language`, the corpus's, decides where words end.
     """
-    about = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
+    about = read_json(folder / COUNTS)
     read = _read_labelled if about.get(LABELS) else _read
     train, dev = (read(folder / f"{split}.jsonl", tokenizer, language) for split in SPLITS)
     return Contexts(about["task"], train, dev, about["counts"], label)
 
 
 def _read(path: Path, tokenizer: PreTrainedTokenizerBase, language: str) -> tuple[Context, ...]:
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
+    rows = list(json_lines(path))
     texts = [Document(row["id"], row["context"], language=language) for row in rows]
     contexts = []
     for row, passage in zip(rows, tokenize(texts, tokenizer), strict=True):
