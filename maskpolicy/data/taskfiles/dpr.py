@@ -9,15 +9,15 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
 from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.datafiles import fields, readers
-from maskpolicy.data.datafiles.rows import existing
+from maskpolicy.data.datafiles.rows import matching
 from maskpolicy.data.taskfiles.evidence import occurrence
 
 
 def companions(name: str, beside: Sequence[Path], splits: Sequence[str]) -> list[Path]:
     """Return the files biencoder-NAME-SPLIT.json of the first folder with any of them."""
     for folder in beside:
-        paths = (existing(folder / f"biencoder-{name}-{split}.json") for split in splits)
-        if present := [path for path in paths if path is not None]:
+        files = (f"biencoder-{name}-{split}.json" for split in splits)
+        if present := [path for file in files for path in matching(folder, file)]:
             return present
     return []
 

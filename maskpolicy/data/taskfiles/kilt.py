@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
 from maskpolicy.data.datafiles import fields
-from maskpolicy.data.datafiles.rows import existing, opened
+from maskpolicy.data.datafiles.rows import matching, opened
 from maskpolicy.data.taskfiles.sources import Hub
 
 KNOWLEDGE = "kilt_knowledgesource.json"
@@ -109,8 +109,7 @@ def _origins(row: Json) -> Iterator[dict[str, Any]]:
 
 def knowledge(beside: Sequence[Path]) -> list[Path]:
     """Return the first file of KILT's knowledge source in these folders, or nothing."""
-    paths = (existing(folder / KNOWLEDGE) for folder in beside)
-    return [path for path in paths if path is not None][:1]
+    return [path for folder in beside for path in matching(folder, KNOWLEDGE)][:1]
 
 
 def paragraphs(

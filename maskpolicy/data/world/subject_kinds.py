@@ -27,7 +27,7 @@ class Frame:
 
 
 OPENERS: Mapping[str, tuple[str, ...]] = {
-    kind: tuple(WORDINGS[kind]["openers"]) for kind in ("people", "writers", "birds", "salts")
+    kind: tuple(WORDINGS[kind]["openers"]) for kind in SUBJECT_KINDS
 }
 """By kind of subjects, the first sentences of entries."""
 
