@@ -353,36 +353,6 @@ def test_a_text_instead_of_files_of_evidence_is_refused(tmp_path, capitals):
     refused(examples.files, block("one"), "test", tmp_path, error=DataError, match=match)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "says"),
-    [
-        ("span", '("b",), context="a b"', "has no start, the character .* at which 'b' begins"),
-        ("text", "(), answerable=False", "answerable=False is for an Example without"),
-        ("label", '("1",)', "has no choices, so its target is a number, which accuracy does not"),
-        (
-            "label",
-            '("a", "b"), choices=("a", "b")',
-            "has 2 targets, and an example of a label task",
-        ),
-    ],
-)
-def test_what_would_train_on_nothing_or_on_numbers_is_one_line(tmp_path, kind, given, says):
-    name = f"{kind} without {len(given)}"
-    changes = {
-        f"{kind} of mine": name,
-        '{"test": "b.jsonl"}': '{"train": "b.jsonl", "test": "b.jsonl"}',
-        '(target,), "a b", tuple(choices), start=2': given,
-    }
-    code = KINDS.format(kind=kind)
-    for before, after in changes.items():
-        code = code.replace(before, after)
-    (tmp_path / "own.py").write_text(code)
-    discovery.load_file(tmp_path / "own.py")
-    path = write(tmp_path / "b.jsonl", {"o": "a"}, {"o": "b"})
-    match = f"{path}, line 1: task '{name}': .*{says}"
-    refused(read, name, tmp_path, "train", error=DataError, match=match)
-
-
 LOOKED_UP = """
     def evidence(self, rows, beside, split):
         return lambda row, example: "page of " + row["o"]
@@ -449,7 +419,8 @@ def test_examples_that_would_teach_no_answer_or_no_number_are_refused(tmp_path):
         ("span", {"start": -1}, "'b' does not start at character -1 of its context"),
         ("span", {"targets": [], "answerable": False}, "and unanswerable=True"),
         ("text", {"targets": [], "answerable": False}, "answerable=False is for an Example"),
-        ("label", {"targets": ["nan"]}, "has no choices, and its target 'nan' is not a number"),
+        ("label", {"targets": ["1"]}, "so its target is a number, which accuracy does not compare"),
+        ("label", {"targets": ["a", "b"], "choices": ["a", "b"]}, "has 2 targets, and an example"),
     ):
         write(path, change)
         refused(read, f"loose {kind}", tmp_path, error=DataError, match=f"line 1: .*{says}")
