@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from maskpolicy.core.types import Json, Passage
 from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.passages import Document, first_tokens, tokenize
 from maskpolicy.data.corpus.segmentation import ENGLISH
+from maskpolicy.data.datafiles import fields
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import (
     NONE,
@@ -350,9 +350,11 @@ def _label(run: Run, name: str) -> str:
 
 
 def _passage(text: str, tokenizer: PreTrainedTokenizerBase, language: str, most: int) -> Passage:
-    """Return the first `most` tokens of a text; raises ConfigError for one without words."""
-    if re.search("[\ud800-\udfff]", text):
-        raise ConfigError("--text: has a lone surrogate (not UTF-8?): remove it")
+    """Return the first `most` tokens of a text.
+
+    Raises ConfigError for one without words, and DataError for one that no corpus may hold.
+    """
+    fields.check(text, "--text")
     passage = next(iter(tokenize([Document("text", text, {}, language)], tokenizer)))
     if not text.strip() or not len(passage.tokens):
         raise ConfigError("--text: has no words: give some text")
