@@ -34,7 +34,6 @@ def annotate(
     passages: Sequence[Passage],
     fitted: Path | None = None,
     workers: int = 1,
-    progress: Callable[[int, int], None] = lambda done, total: None,
     statistics: Statistics | None = None,
 ) -> dict[str, list[NDArray[Any]]]:
     """Return a policy's columns, one array per passage; they do not depend on `workers`.
@@ -44,7 +43,7 @@ def annotate(
     Raises StageError with the passages' ids if the policy fails.
     """
     columns: dict[str, list[NDArray[Any]]] = {}
-    for found in batches(policy, passages, fitted, workers, progress, statistics):
+    for found in batches(policy, passages, fitted, workers, statistics=statistics):
         for name, rows in found.items():
             columns.setdefault(name, []).extend(rows)
     return columns
