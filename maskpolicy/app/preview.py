@@ -284,7 +284,7 @@ def statistics_of(
     if of_run:
         return _statistics_of_run(of_run, len(leaves), artifacts)
     experiment = _of_world(model, [resolved_policy(block)], baseline=block.label)
-    counting = stages.statistics(experiment, 0, artifacts.hash_file)
+    counting = stages.statistics(experiment, artifacts.hash_file)
     made = iter(computed([stage for stage in counting if stage is not None], artifacts))
     return [Statistics.open(next(made).path) if stage else None for stage in counting]
 

@@ -90,10 +90,10 @@ def train_examples(experiment: Experiment, task: TaskBlock, digest: Digest) -> S
     return TaskInputs(Inputs(experiment, digest, cut=None)).examples(task, "train")
 
 
-def statistics(experiment: Experiment, row: int, digest: Digest = sha256) -> list[Stage | None]:
-    """Return the stages of the statistics that a row's policy, or each of its members, reads."""
+def statistics(experiment: Experiment, digest: Digest) -> list[Stage | None]:
+    """Return the stages of the statistics that the first row, or each of its members, reads."""
     builder = _Builder(Inputs(experiment, digest, cut=None))
-    leaves = leaf_blocks(experiment.policies[row], f"policies[{row}]")
+    leaves = leaf_blocks(experiment.policies[0], "policies[0]")
     return [builder.row_inputs.statistics(leaf) for leaf, _ in leaves]
 
 
