@@ -13,6 +13,8 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from maskpolicy.analyses import Sampling, cache
 from maskpolicy.analyses.masked_sample import intermediate_stages, sample
 from maskpolicy.analyses.plots import drawing
@@ -67,7 +69,8 @@ SCORES = "scores"  # the plot of the leaderboard; all other plots are those of a
 def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned]:
     """Let the errors of a function name keyword arguments instead of options.
 
-    Wrong arguments raise ConfigError, texts and paths also if they are of another type.
+    Wrong arguments raise ConfigError, texts and paths also if they are of another type. NumPy's
+    numbers become Python's.
     """
     signature = inspect.signature(function)
 
@@ -84,6 +87,8 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             is_one = kinds in _TEXTS and parameter.kind is not parameter.VAR_POSITIONAL
             if is_one and not isinstance(value, _TEXTS[kinds]):
                 raise ConfigError(f"{name}: must be {kinds}, not {type(value).__name__}")
+            if isinstance(value, np.generic):
+                passed.arguments[name] = value.item()
             if "Path" in kinds:
                 passed.arguments[name] = _in_home(value)
         try:

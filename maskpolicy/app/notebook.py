@@ -118,7 +118,7 @@ def board(
             f"frame: must be a pandas or polars frame, not {type(frame).__name__}: read a file "
             "with pandas first, or use the command `maskpolicy board FILE`"
         )
-    schema.check(scale.item() if isinstance(scale, np.generic) else scale, Positive, "scale")
+    schema.check(scale, Positive, "scale")
     table = named(pandas_frame, schema.check(columns or {}, dict[str, Any], "columns"))
     base = None if baseline is None else str(baseline)
     leaderboard = build_board(table, title="a frame", baseline=base, scale=scale, shared=shared)
@@ -187,7 +187,7 @@ def mask(
         kind = type(tokenizer).__name__
         raise ConfigError(f"tokenizer: must be a name or a tokenizer of Transformers, not {kind}")
     for name, number, allowed in (("seed", seed, Steps), ("progress", progress, _Progress)):
-        schema.check(number.item() if isinstance(number, np.generic) else number, allowed, name)
+        schema.check(number, allowed, name)
     if "name" in settings:
         raise ConfigError("name: cannot be set here: `policy` names the policy")
     check_language(language, "language")

@@ -98,7 +98,7 @@ def test_an_analysis_without_a_plot_says_what_it_has(done, tmp_path):
 def test_finished_runs_are_loaded_and_joined_if_they_can_be_compared(done, place):
     store, quiet = place / "store", {"progress": False, "store": place / "store"}
     assert mp.load(place / "out", store=store).scores().equals(done.scores())
-    two = mp.run(TINY | {"seeds": [2]}, ONE_STEP, out=place / "two", store=store)
+    two = mp.run(TINY | {"seeds": [2]}, ONE_STEP, out=place / "two", store=store, jobs=np.int64(1))
     joined = mp.load(place / "out", place / "two", store=store)
     assert sorted(set(joined.scores().seed)) == [0, 1, 2]
     assert joined.masks("random", passages=3).equals(done.masks("random", passages=3))
