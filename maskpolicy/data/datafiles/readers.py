@@ -40,8 +40,11 @@ _TOKEN = 16  # characters: longer than an escape or literal of JSON, or the end 
 _NO_BLANK = re.compile(r"[^ \t\r\n]")
 
 
-def list_items(stream: IO[bytes], path: Path) -> Iterator[Json]:
-    """Yield the items of a JSON list; memory holds one at a time, because files have gigabytes."""
+def list_items(stream: IO[bytes], path: Path) -> Iterator[tuple[str, Json]]:
+    """Yield (place, value) of the items of a JSON list.
+
+    Memory holds one at a time, because files have gigabytes.
+    """
     text, number = _JsonText(stream), 0
     try:
         if text.following() != "[":
@@ -52,7 +55,7 @@ def list_items(stream: IO[bytes], path: Path) -> Iterator[Json]:
                 raise ValueError("Expecting ',' delimiter")
             text.at += 1 if number else 0
             text.following()
-            yield text.item()
+            yield f"row[{number}]", text.item()
             number += 1
         text.at += 1
         if text.following():
@@ -393,10 +396,8 @@ def _jsonl(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
 
 
 def _json(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
-    if layout.at:
-        items = enclosed_items(stream, path, layout.at)
-    else:
-        items = ((f"row[{number}]", item) for number, item in enumerate(list_items(stream, path)))
+    at = layout.at
+    items = enclosed_items(stream, path, at) if at else list_items(stream, path)
     for number, (place, value) in enumerate(items):
         yield _object(f"{path}, {place}", number, value)
 
