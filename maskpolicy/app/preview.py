@@ -22,6 +22,7 @@ from maskpolicy.data.corpus.annotation import annotate
 from maskpolicy.data.corpus.passages import Document, first_tokens, tokenize
 from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.datafiles import fields
+from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import (
     NONE,
@@ -321,8 +322,8 @@ def refuse_paths(policy: Mapping[str, Json], set_here: Collection[str]) -> None:
     """
     for key, value in policy.items():
         for text in _texts(value) if key not in set_here else ():
-            path = Path(text)
-            if (os.sep in text and path.exists()) or (path / "meta.json").is_file():
+            path = yaml_file.locate(text, ())
+            if path is not None and (os.sep in text or (path / "meta.json").is_file()):
                 raise ConfigError(
                     f"{key}: the run names {text!r}, and paths of a run are not followed: "
                     f"if you trust it, add policy.{key}={shlex.quote(text)}"

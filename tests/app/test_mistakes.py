@@ -49,6 +49,7 @@ LONG = [
     ([*SHOW, "random", "--text", " \n"], "has no words"),
     ([*SHOW, "random", "--text", "a\udc80"], "surrogate"),
     ([*SHOW, "careless", "--plugin", "careless.py", *NUMBERS], "masks other tokens when it is"),
+    (["analyze", "coverage", "finished", f"x={'y' * 300}"], "coverage.x: unknown key"),
     (["store", "prune", "--cache-size", "9" * 400 + "GB"], "write a number and a unit"),
 ]
 

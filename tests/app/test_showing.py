@@ -12,6 +12,8 @@ import pytest
 import spacy_rules
 
 from maskpolicy.analyses.plots import look
+from maskpolicy.app import preview
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.leaderboard.results.cell import Result
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
@@ -157,6 +159,13 @@ def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, refused, finished
     assert "did you mean 'blind'?" in refused("show", "blidn", *words)
     line = refused("show", "all", *words, "--store", tmp_path / "x")
     assert "name the store of that run with --store" in line
+
+
+def test_a_field_of_a_run_that_is_too_long_for_a_path_is_none():
+    preview.refuse_paths({"pattern": "x" * 300}, ())
+    Path("own").mkdir()
+    with pytest.raises(ConfigError, match="paths of a run are not followed"):
+        preview.refuse_paths({"pattern": "./own"}, ())
 
 
 def test_the_texts_of_a_file_are_shown(call, refused, bart, tmp_path):

@@ -195,7 +195,7 @@ def _parsed(name: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]
     """Return the analyses by name, with fields from KEY=VALUE words, and the runs."""
     if (Path(name) / "results").is_dir():
         raise ConfigError(f"analyze: name the analysis first, then runs: analyze NAME {name}")
-    keys = [word for word in words if "=" in word and not Path(word).exists()]
+    keys = [word for word in words if "=" in word and yaml_file.locate(word, ()) is None]
     places = [word for word in words if word not in keys]
     if not places:
         raise ConfigError(f"analyze {name}: name one or more folders that `maskpolicy run` wrote")
