@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,17 +78,17 @@ def prepare(
     *,
     is_dry: bool = False,
     verify: bool = False,
-    is_temporary: bool = False,
+    written: WrittenExperiment | None = None,
 ) -> Prepared:
     """Read an experiment, check the run's folder (unless dry), and build the graph.
 
     With `verify`, read all data files and artifacts of the run again, log damaged artifacts and
-    move them to quarantine/. A temporary experiment file is not recorded. Raises ConfigError,
-    DataError or StoreError before any work, and leaves no folder behind.
+    move them to quarantine/. An experiment without a file is given as it is `written`; messages
+    name it by the file that is asked for. Raises ConfigError, DataError or StoreError before any
+    work, and leaves no folder behind.
     """
-    written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
-    if is_temporary:
-        written = replace(written, file=None, folders=(Path.cwd(),))
+    if written is None:
+        written = verbatim.read_experiment(asked.file, asked.keys or (), asked.plugin or ())
     store = open_store(asked.store, asked.cache)
     if verify:
         store.digests.distrust()

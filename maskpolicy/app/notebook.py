@@ -7,12 +7,11 @@ import json
 import os
 import re
 import sys
-import tempfile
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -24,12 +23,13 @@ from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, pr
 from maskpolicy.app.finished import Runs, in_python
 from maskpolicy.app.progress import RunProgress
 from maskpolicy.core import schema
-from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError
+from maskpolicy.core.errors import ConfigError, StageError
 from maskpolicy.core.keys import digest
 from maskpolicy.core.schema import Count, Positive, Range, Steps
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import policy_blocks
 from maskpolicy.experiment.model_and_corpus import check_language
+from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.results import run_folder
 from maskpolicy.leaderboard.results.cell import named_apart, read_run
@@ -77,11 +77,12 @@ def run(
     _check_arguments(overrides, jobs, threads)
     _hide_bars_of_libraries()
     jobs = jobs or _default_jobs()
-    with _file_of(experiment) as file, threads_kept(), one_early(jobs) as early:
+    with threads_kept(), one_early(jobs) as early:
         folder, place = (None if path is None else Path(path) for path in (out, cache))
         files, cells = list(map(Path, _texts(plugins))), list(_texts(only))
+        file, written = _of_keys(experiment, overrides, files)
         asked = ExperimentOptions(file, list(overrides), str(store), place, files, cells)
-        prepared = prepare(asked, folder, is_temporary=isinstance(experiment, Mapping))
+        prepared = prepare(asked, folder, written=written)
         jobs, threads = fit_machine(prepared, jobs, threads)
         bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
         outcomes = compute(prepared, Executor(early=early), bars, jobs=jobs, threads=threads)
@@ -282,12 +283,12 @@ def _texts(texts: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
     return (str(texts),) if isinstance(texts, str | Path) else tuple(map(str, texts))
 
 
-@contextmanager
-def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
-    """Yield the file of an experiment; a dict of keys is written to a temporary one."""
+def _of_keys(
+    experiment: str | Path | Mapping[str, Json], overrides: Sequence[str], plugins: Sequence[Path]
+) -> tuple[Path, WrittenExperiment | None]:
+    """Return the file of an experiment; for a dict of keys, its name in messages, and itself."""
     if isinstance(experiment, str | Path):
-        yield Path(experiment)
-        return
+        return Path(experiment), None
     if not isinstance(experiment, Mapping):
         kind = type(experiment).__name__
         raise ConfigError(f"experiment: must be a file, a name or a dict of keys, not {kind}")
@@ -299,13 +300,9 @@ def _file_of(experiment: str | Path | Mapping[str, Json]) -> Iterator[Path]:
             f"name: {name!r} is not a name for a folder below runs/: use letters, digits, '.', '_' "
             "and '-'"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.yaml"
-        path.write_text(json.dumps(keys, ensure_ascii=False), "utf-8")  # JSON is YAML
-        try:
-            yield path
-        except MaskpolicyError as error:  # the user knows nothing of that file
-            raise type(error)(str(error).replace(str(path), shown)) from error
+    text = json.dumps(keys, ensure_ascii=False)  # JSON is YAML
+    files = tuple(plugin.resolve() for plugin in plugins)
+    return Path(shown), WrittenExperiment(text, name, (Path.cwd(),), tuple(overrides), files)
 
 
 def _plain(value: Any) -> Any:
