@@ -57,7 +57,6 @@ Cache: TypeAlias = Annotated[
     Path | None,
     Option(envvar="MASKPOLICY_CACHE", metavar="DIR", help="Local copies of what a bucket holds."),
 ]
-STORE = DEFAULT
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # OWNER/NAME
 
 
@@ -67,7 +66,7 @@ class ExperimentOptions:
 
     file: File
     keys: Keys = None
-    store: StorePlace = STORE
+    store: StorePlace = DEFAULT
     cache: Cache = None
     plugin: Plugins = None
     only: Only = None
@@ -77,7 +76,7 @@ class ExperimentOptions:
 class StoreOptions:
     """A store of stages."""
 
-    store: StorePlace = STORE
+    store: StorePlace = DEFAULT
     cache: Cache = None
 
     def open(self) -> Store:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from maskpolicy.app.arguments import STORE, Cache, StorePlace
+from maskpolicy.app.arguments import Cache, StorePlace
 from maskpolicy.app.printed import console, log_to, size_text, table
 from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.pipeline.store import DEFAULT
 
 if TYPE_CHECKING:
     from maskpolicy.pipeline.store.artifacts import Store
@@ -56,7 +57,7 @@ def copy(
 
 
 @app.command()
-def verify(store: StorePlace = STORE, cache: Cache = None) -> None:
+def verify(store: StorePlace = DEFAULT, cache: Cache = None) -> None:
     """Read all files of a store again; exit code 1 if some do not match their manifests."""
     log_to(console(err=True))
     artifacts = _existing(store, cache)
@@ -72,7 +73,7 @@ def verify(store: StorePlace = STORE, cache: Cache = None) -> None:
 
 
 @app.command()
-def du(store: StorePlace = STORE, cache: Cache = None) -> None:
+def du(store: StorePlace = DEFAULT, cache: Cache = None) -> None:
     """Print what a store holds: bytes by folder, and by kind of stage."""
     from maskpolicy.pipeline.store import upkeep
 
@@ -94,7 +95,7 @@ def du(store: StorePlace = STORE, cache: Cache = None) -> None:
 
 @app.command()
 def prune(
-    store: StorePlace = STORE,
+    store: StorePlace = DEFAULT,
     cache: Cache = None,
     older: Annotated[
         float | None,

@@ -13,7 +13,6 @@ from typer import Option
 
 from maskpolicy.app import printed
 from maskpolicy.app.arguments import (
-    STORE,
     DetailOptions,
     ExperimentOptions,
     Threads,
@@ -23,6 +22,7 @@ from maskpolicy.app.arguments import (
 from maskpolicy.app.printed import console
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import from_here
+from maskpolicy.pipeline.store import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -145,7 +145,7 @@ def _print(
     command = ["maskpolicy", "analyze", "all", str(finished.folder)]
     for file in finished.experiment.plugins:  # commands load no file that only a run names
         command += ["--plugin", from_here(file)]
-    if finished.store.place != str(Path(STORE).absolute()):
+    if finished.store.place != str(Path(DEFAULT).absolute()):
         command += ["--store", finished.store.place]
     screen.print(f"to explain the scores: {shlex.join(command)}", soft_wrap=True)
     if show_page:
