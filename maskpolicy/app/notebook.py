@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import numpy as np
 
 from maskpolicy.app import own_text, packing, preview
-from maskpolicy.app.arguments import ExperimentOptions
+from maskpolicy.app.arguments import ExperimentOptions, RunStoreOptions
 from maskpolicy.app.file_to_folder import compute, failed_cells, fit_machine, prepare, write
 from maskpolicy.app.finished import Runs, in_python
 from maskpolicy.app.progress import RunProgress
@@ -31,7 +31,6 @@ from maskpolicy.experiment import policy_blocks
 from maskpolicy.experiment.model_and_corpus import check_language
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.given_scores import build_board
-from maskpolicy.leaderboard.results import run_folder
 from maskpolicy.leaderboard.results.cell import named_apart, read_run
 from maskpolicy.leaderboard.score_files import named
 from maskpolicy.pipeline.executors.engines import Executor, check_jobs, threads_kept
@@ -40,7 +39,7 @@ from maskpolicy.pipeline.graph.events import Listener, silent
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store import DEFAULT
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.opening import open_store, writable
+from maskpolicy.pipeline.store.opening import open_store
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -149,13 +148,11 @@ def load(
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
     with ExitStack() as unpacked:
         opened = unpacked.enter_context(packing.opened(folders))
-        named = named_apart([read_run(folder) for folder in opened.folders])
-
-        def artifacts() -> Store:
-            place = run_folder.trusted_store(None if store is None else str(store), opened.kept)
-            return writable(open_store(place, cache))
-
-        loaded = Runs(named, artifacts, baseline, mixed, opened)
+        runs = named_apart([read_run(folder) for folder in opened.folders])
+        options = RunStoreOptions(
+            None if store is None else str(store), None if cache is None else Path(cache)
+        )
+        loaded = Runs(runs, lambda: options.open_writable(opened.kept), baseline, mixed, opened)
         _ = loaded.board  # raises an error for runs that cannot be compared
         if store is not None:
             _ = loaded.store
