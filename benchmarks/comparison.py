@@ -102,7 +102,7 @@ def settings(mini_steps: int, base_steps: int) -> list[Setting]:
             ("mini", mini, short, 100, 32, mini_steps, 1e-3),
             ("BART-base", bart_base(), long, 90, 8, base_steps, 1e-4),
         ):
-            passages = Passages(build_passages(documents, tokenizer, words))
+            passages = build_passages(documents, tokenizer, words)
             label = f"{name} {target}"
             result.append(
                 Setting(label, model, tokenizer, passages, policy, denoising, size, steps, lr)

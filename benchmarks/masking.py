@@ -37,10 +37,10 @@ def load(
     found = list(packed(found)) if packs else found
     texts = [document.text for document in found]
     fast = load_tokenizer(tokenizer) if tokenizer else train_tokenizer(texts, 2000)
-    arrays = build_passages((Document(d.id, d.text) for d in found), fast, 100)
-    columns = annotate(instance("policy", "salient-span", {}), Passages(arrays))
-    arrays |= {name: Ragged.of_arrays(rows) for name, rows in columns.items()}
-    return Passages(arrays), fast
+    passages = build_passages((Document(d.id, d.text) for d in found), fast, 100)
+    columns = annotate(instance("policy", "salient-span", {}), passages)
+    rows = {name: Ragged.of_arrays(arrays) for name, arrays in columns.items()}
+    return Passages({**passages.arrays, **rows}), fast
 
 
 def ours(policy: str, passages: Passages, tokenizer: Any, steps: int) -> Once:

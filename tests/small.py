@@ -88,7 +88,7 @@ def tokenizer() -> Any:
 def passages(made: Any = None) -> Passages:
     """Return the texts as passages of at most 12 words, with our tokenizer or another one."""
     documents = [Document(f"d{index}", text) for index, text in enumerate(TEXTS)]
-    return Passages(build_passages(documents, made or tokenizer(), words=12))
+    return build_passages(documents, made or tokenizer(), words=12)
 
 
 def save(path: Any, columns: dict[str, Ragged]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from languages import SENTENCES, lines
 
 from benchmarks.sentences import counts
-from maskpolicy import ConfigError, Passage
+from maskpolicy import ConfigError
 from maskpolicy.data.corpus import passages as corpora
 from maskpolicy.data.corpus import pipeline_identity, stop_words
 from maskpolicy.data.corpus.segmentation import rules_version, segmenter
@@ -114,19 +114,19 @@ def test_passages_of_tokens_keep_all_text_and_are_full(language, name, most, ran
 
 
 def test_passages_know_their_language_and_english_ones_store_none():
-    def built(language: str) -> tuple[Passage, dict]:
+    def built(language: str) -> corpora.Passages:
         documents = [corpora.Document("d", "Er kam. Überall war Ruhe.", language=language)]
-        arrays = corpora.build_passages(documents, small.tokenizer(), 9)
-        return corpora.Passages(arrays)[0], arrays
+        return corpora.build_passages(documents, small.tokenizer(), 9)
 
-    german, arrays = built("de")
-    assert (german.language, len(german.sentences)) == ("de", 2)
-    assert (built("en")[0].language, arrays.keys() - built("en")[1].keys()) == ("en", {"language"})
+    german, english = built("de"), built("en")
+    assert (german[0].language, len(german[0].sentences)) == ("de", 2)
+    assert english[0].language == "en"
+    assert german.arrays.keys() - english.arrays.keys() == {"language"}
 
 
 def test_policies_read_the_words_of_the_language():
     document = corpora.Document("d", "猫は好き。犬も好き。鳥。", language="ja")
-    passage = corpora.Passages(corpora.build_passages([document], small.tokenizer(), 99))[0]
+    passage = corpora.build_passages([document], small.tokenizer(), 99)[0]
     (importance,) = instance("policy", "gap-sentences", {}).annotate([passage])["importance"]
     assert importance[0] > importance[2]
     with pytest.raises(ConfigError, match=r"for English, and .* language is ja: set `pipel"):

@@ -21,7 +21,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.corpus.documents import WorldSource
-from maskpolicy.data.corpus.passages import Passages, build_passages
+from maskpolicy.data.corpus.passages import build_passages
 from maskpolicy.data.corpus.spacy_pipelines import find_entities
 from maskpolicy.data.world import unasked_texts
 from maskpolicy.data.world.create import corpus_row
@@ -141,7 +141,7 @@ def test_the_policy_column_masks_gold_as_salient_span_does(tmp_path):
     """So a row with errors differs from salient-span in the errors alone."""
     world.write(world.make(SHORT), tmp_path)
     found = documents.read(WorldSource(part="intermediate", limit=40), {"world": tmp_path})
-    passages = Passages(build_passages(found, small.tokenizer(), 100))
+    passages = build_passages(found, small.tokenizer(), 100)
     salient = instance("policy", "salient-span", {})
     column = instance("policy", "column", {"column": "gold_entities"})
     entities = salient.annotate(list(passages))["entities"]

@@ -176,7 +176,7 @@ def tagged(policy):
 
 def test_each_token_has_the_tag_of_its_word(pipeline):
     documents = [Document("it", "Boats runs the river")]
-    (passage,) = Passages(build_passages(documents, small.tokenizer(), words=9))
+    (passage,) = build_passages(documents, small.tokenizer(), words=9)
     (tags,) = PosWeighted(pipeline).annotate([passage])["tags"]
     expected = ("NOUN", "VERB", "DET", "NOUN")
     for (begin, end), tag in zip(passage.words.tolist(), expected, strict=True):

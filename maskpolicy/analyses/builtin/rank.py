@@ -169,8 +169,7 @@ class Rank:
         if corpus is not None and not self.text:
             passages = Passages.open(corpus)
         else:
-            found = build_passages(self._documents(), tokenizer, self.words, self.passages)
-            passages = Passages(found)
+            passages = build_passages(self._documents(), tokenizer, self.words, self.passages)
         return [passages[i] for i in range(min(len(passages), self.passages))]
 
     def _documents(self) -> Iterator[Document]:

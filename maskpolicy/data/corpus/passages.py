@@ -228,13 +228,13 @@ def build_passages(
     tokenizer: PreTrainedTokenizerBase,
     words: int,
     most: int | None = None,
-) -> dict[str, Ragged]:
-    """Return the arrays of a small corpus in memory, or of its first `most` passages."""
+) -> Passages:
+    """Return the passages of a small corpus in memory, or its first `most`."""
     columns: dict[str, list[NDArray[Any]]] = {}
     for row in islice(passage_rows(documents, tokenizer, words), most):
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
-    return {name: Ragged.of_arrays(values) for name, values in columns.items()}
+    return Passages({name: Ragged.of_arrays(values) for name, values in columns.items()})
 
 
 def write_passages(path: Path, passages: Iterable[Mapping[str, NDArray[Any]]]) -> None:

@@ -67,10 +67,8 @@ def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: Sta
     found = _documents(params, run.local.corpus)
     policy = instance("policy", params.policy, params.fields)
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
-    passages = Passages(build_passages(found, tokenizer, params.words, params.passages))
-    size = min(_BATCH, len(passages.arrays.get("tokens", ())))
-    if not size:
-        raise DataError("there is no held-out general text to measure the loss on")
+    passages = build_passages(found, tokenizer, params.words, params.passages)
+    size = min(_BATCH, len(passages))
     if hooks.ANNOTATE.of(policy) is not None:
         columns = annotate(policy, passages, statistics=statistics)
         rows = {name: Ragged.of_arrays(values) for name, values in columns.items()}
