@@ -126,10 +126,8 @@ def _shown(key: str, name: str) -> Iterator[Callable[[int, int, str], None]]:
         reports.end(key)
 
 
-def analyse(
-    name: str, analysis: Analysis, runs: Sequence[Run], store: Store
-) -> tuple[Findings, bool]:
-    """Return the findings of an analysis, and whether they came from the store.
+def analyse(name: str, analysis: Analysis, runs: Sequence[Run], store: Store) -> Findings:
+    """Return the findings of an analysis, from the store if it has them.
 
     Runs with equal names get different ones. Findings that are not partial are stored under a key
     of the analysis and of all results. Raises PluginError if a user's analysis fails.
@@ -140,7 +138,7 @@ def analyse(
     with store.lock(key, wait=True):  # another command may make the same analysis
         if (known := store.get(key)) is not None:
             document = json.loads((known.path / _FOUND).read_text(encoding="utf-8"))
-            return findings.from_json(document), True
+            return findings.from_json(document)
         found, document = _computed(name, analysis, runs, store)
         if not found.partial:
             changed_files.compare_files(find_plugin("analysis", name), identity["code"])
@@ -149,7 +147,7 @@ def analyse(
             with store.write(key, {**record, **_logical("analysis", name)}) as out:
                 text = json.dumps(document, ensure_ascii=False)
                 (out / _FOUND).write_text(text, encoding="utf-8")
-        return found, False
+        return found
 
 
 def _computed(

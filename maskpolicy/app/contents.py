@@ -113,7 +113,7 @@ def save_passages(run: Run, store: Store) -> None:
             return
         fields = {"passages": max(1, min(MOST, ROOM // len(rows)))}
         viewer: Any = instance("analysis", VIEWER, fields)
-        findings, _ = cache.analyse(VIEWER, viewer, [run], store)
+        findings = cache.analyse(VIEWER, viewer, [run], store)
         if findings.rows:
             analyses.save(findings, VIEWER, place, results, pictures=False)
     except MaskpolicyError as error:

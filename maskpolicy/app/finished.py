@@ -258,7 +258,7 @@ class Runs:
         if name == SCORES:
             return drawing.figure(self._bars())
         analysis: Any = discovery.instance("analysis", name, settings, name)
-        result, _ = cache.analyse(name, analysis, self.runs, self.store)
+        result = cache.analyse(name, analysis, self.runs, self.store)
         if not result.rows:
             raise DataError(f"plot {name}: {next(iter(result.notes), 'has nothing to show')}")
         if result.plots:

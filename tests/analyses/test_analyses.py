@@ -141,25 +141,23 @@ def test_the_slope_of_zipfs_law_is_minus_one():
 
 
 def test_findings_are_remembered_by_result_unless_they_are_partial(tmp_path, monkeypatch):
-    store, made = Store(tmp_path), run(cell("random", 0, WORK))
-    for spans, known in ((60, False), (1, False), (1, True)):
-        other = run(cell("random", 1, {**WORK, "spans": spans}))
-        assert cache.analyse("coverage", Coverage(), [other], store)[1] == known
-    renamed = replace(other, folder=Path("b"))  # findings name their runs
-    assert not cache.analyse("coverage", Coverage(), [renamed], store)[1]
-    with monkeypatch.context() as patch:
-        patch.setattr(cache, "version_of", lambda kind: 99)
-        assert not cache.analyse("coverage", Coverage(), [renamed], store)[1]
     calls: list[bool] = []
 
     def analyse(self, runs, store):
         calls.append(True)
         return Findings(("n",), ({"n": len(calls)},), partial=len(calls) < 2)
 
+    def number(made):
+        (row,) = cache.analyse("coverage", Coverage(), [made], Store(tmp_path)).rows
+        return row["n"]
+
     monkeypatch.setattr(Coverage, "analyse", analyse)
-    found = [cache.analyse("coverage", Coverage(), [made], store) for _ in range(4)]
-    assert [known for _, known in found] == [False, False, True, True]
-    assert [one.rows[0]["n"] for one, _ in found] == [1, 2, 2, 2]
+    made, other = (run(cell("random", 1, {**WORK, "spans": spans})) for spans in (60, 1))
+    renamed = replace(other, folder=Path("b"))  # findings name their runs
+    assert [number(made) for _ in range(4)] == [1, 2, 2, 2]
+    assert [number(one) for one in (other, other, renamed, renamed)] == [3, 3, 4, 4]
+    monkeypatch.setattr(cache, "version_of", lambda kind: 99)
+    assert number(renamed) == 5
 
 
 def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):

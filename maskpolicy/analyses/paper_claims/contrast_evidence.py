@@ -94,7 +94,7 @@ class Evidences:
         if place not in self._tables:
             try:
                 made = instance("analysis", name, settings, name)
-                self._tables[place] = analyse(name, made, [run], self.store)[0]
+                self._tables[place] = analyse(name, made, [run], self.store)
             except MaskpolicyError as error:
                 self.notes.append(f"{run.name}, {name}: {error}")
                 self._tables[place] = None

@@ -243,7 +243,7 @@ def _find(name: str, analysis: Any, folders: Sequence[Path], store: Store) -> Fi
     from maskpolicy.analyses import cache
 
     runs = [_read(folder, analysis) for folder in folders]
-    findings, _ = cache.analyse(name, analysis, runs, store)
+    findings = cache.analyse(name, analysis, runs, store)
     if not findings.rows:
         first = next(iter(findings.notes), "the runs have nothing to analyse")
         others = len(set(findings.notes)) - 1
