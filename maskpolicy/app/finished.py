@@ -111,7 +111,7 @@ def _in_home(value: object) -> object:
     return value
 
 
-def translated(message: str, *, loads: bool = True) -> str:
+def translated(message: str, *, loads: bool) -> str:
     """Return a message with keyword arguments instead of options, such as jobs=2 for --jobs 2."""
 
     def keyword(option: re.Match[str]) -> str:

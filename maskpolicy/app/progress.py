@@ -164,7 +164,7 @@ class Forecast:
     """Estimates the time left of a run from the stages that are not finished."""
 
     def __init__(
-        self, order: Sequence[Stage], lacking: Collection[str], costs: Costs, workers: int = 1
+        self, order: Sequence[Stage], lacking: Collection[str], costs: Costs, workers: int
     ) -> None:
         """Take all stages in topological order, and the keys of the `lacking` ones.
 

@@ -210,12 +210,12 @@ def export_model(
     policy: str,
     store: Store,
     out: Path,
-    task: str | None = None,
-    seed: int | None = None,
+    task: str | None,
+    seed: int | None,
     *,
     command: str,
-    name: str = "",
-    checkpoints: bool = False,
+    name: str,
+    checkpoints: bool,
 ) -> list[str]:
     """Write the model of a row to the folder `out`: pre-trained, or fine-tuned on `task`.
 

@@ -71,7 +71,7 @@ def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None
     return sha
 
 
-def model_config(name: str, revision: str | None = None) -> dict[str, Any]:
+def model_config(name: str, revision: str | None) -> dict[str, Any]:
     """Return the config.json of a model's folder or Hub name; {} if it cannot be read."""
     from huggingface_hub import hf_hub_download
 

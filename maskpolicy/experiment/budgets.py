@@ -158,7 +158,7 @@ def row_trainings(
     given: Mapping[str, Any],
     is_scratch: bool,
     where: str,
-    columns: Sequence[Mapping[str, Any]] = (),
+    columns: Sequence[Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Return the settings of a row's trainings that replace the file's, by training.
 

@@ -147,7 +147,7 @@ class TextBudgets:
     @property
     def tunes_by_epochs(self) -> bool:
         """Whether a budget of fine-tuning is in epochs."""
-        blocks = (self.given, *_blocks(self.given, "tasks"))
+        blocks = (self.given, *_columns(self.given))
         return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
 
     def _text(self, row: Mapping[str, Any]) -> _Text:
@@ -240,7 +240,7 @@ def _draft(
         "baseline": "random",
     }
     keys = deepcopy(keys)
-    for block in (keys, *keys[ROWS], *_blocks(keys, "tasks")):
+    for block in (keys, *keys[ROWS], *_columns(keys)):
         for training, budget in ((INTERMEDIATE, TextBudget), (FINETUNE, TuningBudget)):
             if isinstance(block.get(training), Mapping):
                 for key in (*schema.fields_of(budget), "warmup"):  # may suit those steps alone
@@ -248,9 +248,9 @@ def _draft(
     return keys
 
 
-def _blocks(given: Mapping[str, Any], key: str) -> list[Any]:
-    """Return the blocks of the rows or columns of a file; {} for one that is a name alone."""
-    items = given.get(key)
+def _columns(given: Mapping[str, Any]) -> list[Any]:
+    """Return the blocks of the columns of a file; {} for one that is a name alone."""
+    items = given.get("tasks")
     items = items if isinstance(items, list | tuple) else []
     return [item if isinstance(item, Mapping) else {} for item in items]
 

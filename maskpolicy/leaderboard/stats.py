@@ -337,7 +337,7 @@ def _shared(rows: int) -> int:
     return min(SHARED, rows - 1)
 
 
-def _error(pair: Difference, noise: Floats, rows: int, least: float = 0.0) -> tuple[Floats, float]:
+def _error(pair: Difference, noise: Floats, rows: int, least: float) -> tuple[Floats, float]:
     """Return the standard error of a difference, and its degrees of freedom.
 
     If all seeds have the same mean, the variance that single examples explain replaces 0: with few

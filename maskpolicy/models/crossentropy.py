@@ -53,7 +53,7 @@ def with_gradient(
     weight: Tensor,
     bias: Tensor | None,
     labels: Tensor,
-    of_labels: Tensor | None = None,
+    of_labels: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy, and its gradient by the logits, (n, v); see `summed`."""
     is_traced = torch.compiler.is_compiling()  # a graph cannot read values

@@ -141,7 +141,7 @@ class StatisticsWriter(AbstractContextManager["StatisticsWriter"]):
     ascend.
     """
 
-    def __init__(self, folder: Path, kind: type[np.number[Any]] = np.int64) -> None:
+    def __init__(self, folder: Path, kind: type[np.number[Any]]) -> None:
         """Open the files in the folder, for numbers of this kind."""
         names = {**_FILES, "values": _VALUES[np.dtype(kind).kind]}
         self.files = {

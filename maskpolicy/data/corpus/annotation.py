@@ -82,9 +82,7 @@ def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]
 
 
 def batched(
-    work: Callable[[Sequence[Passage]], R],
-    passages: Sequence[Passage],
-    workers: int = 1,
+    work: Callable[[Sequence[Passage]], R], passages: Sequence[Passage], workers: int
 ) -> Iterator[R]:
     """Yield work(batch) for batches of BATCH passages in order, in `workers` spawned processes.
 

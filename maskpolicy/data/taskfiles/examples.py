@@ -421,7 +421,7 @@ def connected(links: Sequence[Sequence[str]]) -> list[str]:
     return [root(texts[0]) for texts in links]
 
 
-def carve(groups: Iterable[str], share: float, stay: Collection[str] = ()) -> set[str]:
+def carve(groups: Iterable[str], share: float, stay: Collection[str]) -> set[str]:
     """Return the groups of dev: those whose seeded hash is below `share`.
 
     So a group is on the same side in every file. With two groups or more, each side has at least

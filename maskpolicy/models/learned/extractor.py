@@ -26,7 +26,7 @@ class Extractor(nn.Module):
 
     embeddings: Tensor
 
-    def __init__(self, embeddings: Tensor, hidden: int = 128, dropout: float = 0.1) -> None:
+    def __init__(self, embeddings: Tensor, hidden: int, dropout: float) -> None:
         """Round `embeddings`, the model's input embeddings (vocabulary, width), to bf16."""
         super().__init__()
         self.hidden, self.share = hidden, dropout

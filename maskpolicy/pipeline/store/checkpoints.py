@@ -26,7 +26,7 @@ class Checkpoints:
     If the store has a bucket, they are saved there too, so that any machine can resume.
     """
 
-    def __init__(self, disk: Disk, key: str, mirror: Mirror | None = None) -> None:
+    def __init__(self, disk: Disk, key: str, mirror: Mirror | None) -> None:
         """Start the clock of this attempt."""
         self._disk = disk
         self._key = key

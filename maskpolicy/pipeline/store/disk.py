@@ -45,7 +45,7 @@ class Disk:
 
     HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
-    def __init__(self, root: Path, option: str = "--store") -> None:
+    def __init__(self, root: Path, option: str) -> None:
         """Prepare a folder, which the first write creates; `option` is the option that names it."""
         self.root = root
         self._option = option
