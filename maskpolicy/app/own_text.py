@@ -20,7 +20,7 @@ from maskpolicy.app.transformers_folders import (
     record_of,
 )
 from maskpolicy.core import keys, schema
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, listed
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import learned_policies, parse, policy_blocks
@@ -254,8 +254,7 @@ def _warn_if_replaced(out: Path, stage: Stage) -> None:
         for key, name in names.items()
         for line in keys.differences(old.get(key, {}), new.get(key, {}), name)
     ]
-    more = f"; {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
-    differ = "; ".join(lines[:_SHOWN]) + more or "another model"
+    differ = listed(lines, "; ", _SHOWN) or "another model"
     log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
 
 

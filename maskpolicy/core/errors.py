@@ -78,6 +78,12 @@ def unknown(
     )
 
 
+def listed(names: Sequence[str], separator: str = ", ", most: int = 6) -> str:
+    """Return the first of names or lines, each whole, and the number of the others."""
+    more = [f"and {len(names) - most} more"] if len(names) > most else []
+    return separator.join([*names[:most], *more])
+
+
 def _similar(name: str, names: Sequence[str]) -> list[str]:
     """Return the most similar of names, or else up to three that contain `name`.
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from maskpolicy.core import metrics
+from maskpolicy.core.errors import listed
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import WORLD
 from maskpolicy.leaderboard import comparisons
 from maskpolicy.leaderboard.comparisons import Comparison, Standing, Versus
 from maskpolicy.leaderboard.joined_rows import Gap
-from maskpolicy.leaderboard.results.cell import Result, Run, listed
+from maskpolicy.leaderboard.results.cell import Result, Run
 
 VERSION = 1
 _SAME = 9  # two means are equal if they agree to so many decimal places

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 from maskpolicy.core import keys
-from maskpolicy.core.errors import ConfigError, unknown
+from maskpolicy.core.errors import ConfigError, listed, unknown
 from maskpolicy.core.files import relative_paths
 from maskpolicy.data.taskfiles import audit
 from maskpolicy.experiment.task_blocks import SHORT_ANSWERS, lacks_short_answers
@@ -26,7 +26,7 @@ from maskpolicy.leaderboard.board import (
 from maskpolicy.leaderboard.comparisons import Comparison
 from maskpolicy.leaderboard.joined_rows import Draft, join_rows
 from maskpolicy.leaderboard.results import compatibility, predictions, run_folder
-from maskpolicy.leaderboard.results.cell import Result, Run, listed, named_apart
+from maskpolicy.leaderboard.results.cell import Result, Run, named_apart
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "numpy")  # that may change scores
 
@@ -106,7 +106,7 @@ def _check_comparable(drafts: Sequence[Draft], unlike: Mapping[str, Sequence[str
         of_worlds = differ[0].startswith("world.seed: ")
         worlds = "; `analyze worlds` compares worlds" if of_worlds else ""
         raise ConfigError(
-            f"{pair} differ in {joined_rows.shortened(differ)}: they cannot be ranked together; "
+            f"{pair} differ in {listed(differ, '; ')}: they cannot be ranked together; "
             f"--mixed ranks them anyway{worlds}"
         )
     for clash in joined_rows.clashes(drafts):

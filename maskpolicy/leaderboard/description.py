@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core import keys
+from maskpolicy.core.errors import listed
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import model_and_corpus
 from maskpolicy.experiment.definition import HUB, PRESETS, SEQ2SEQ, WORLD, ModelBlock, is_scratch
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.board import Board, BoardRow, counted
-from maskpolicy.leaderboard.results.cell import Result, listed
+from maskpolicy.leaderboard.results.cell import Result
 
 INVENTED = "invented data"
 FILES = "files"

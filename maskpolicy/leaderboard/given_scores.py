@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import ConfigError, DataError, unknown
+from maskpolicy.core.errors import ConfigError, DataError, listed, unknown
 from maskpolicy.core.metrics import Total
 from maskpolicy.experiment.yaml_file import CONTROLS
 from maskpolicy.leaderboard import stats
@@ -22,7 +22,7 @@ from maskpolicy.leaderboard.build import lying_apart, needs_steady_runs
 from maskpolicy.leaderboard.comparisons import FEWEST, Comparison, Versus
 from maskpolicy.leaderboard.given_tests import ALL, Pairs, Task, compare_all, judged
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
-from maskpolicy.leaderboard.results.cell import Result, Run, listed
+from maskpolicy.leaderboard.results.cell import Result, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from maskpolicy.core import keys
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, listed
 from maskpolicy.core.files import relative_paths
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.policy_blocks import apart, is_automatic
@@ -17,7 +17,6 @@ from maskpolicy.leaderboard.results.cell import Result, Run
 from maskpolicy.leaderboard.results.compatibility import ComparedPart
 
 ABSENT = "not in these results"
-_SHOWN = 6  # the most differences that a message lists
 
 
 @dataclass(frozen=True)
@@ -210,17 +209,8 @@ def mixed(unlike: Mapping[str, Sequence[str]]) -> list[str]:
     for rows, lines in unlike.items():
         for line in lines:
             pairs.setdefault(line, []).append(rows)
-    texts = [
-        f"{line} ({rows[0]}{f', and {len(rows) - 1} more' if len(rows) > 1 else ''})"
-        for line, rows in pairs.items()
-    ]
-    return [f"mixed: rows differ in {shortened(texts)}"] if texts else []
-
-
-def shortened(lines: Sequence[str]) -> str:
-    """Return the first differences in one line, and the number of the others."""
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "; ".join([*lines[:_SHOWN], *more])
+    texts = [f"{line} ({listed(rows, most=1)})" for line, rows in pairs.items()]
+    return [f"mixed: rows differ in {listed(texts, '; ')}"] if texts else []
 
 
 def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
@@ -253,7 +243,7 @@ def clashes(drafts: Sequence[Draft]) -> list[str]:
         differing = keys.differences(one, other, "policy")
         if differing:
             where = f"{first.run.folder} and {draft.run.folder}"
-            lines.append(f"{where} call two rows {draft.label!r}, with {shortened(differing)}")
+            lines.append(f"{where} call two rows {draft.label!r}, with {listed(differing, '; ')}")
     return lines
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskpolicy.core.errors import ConfigError, DataError, cause
+from maskpolicy.core.errors import ConfigError, DataError, cause, listed
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.given_scores import COLUMNS, NEEDED
-from maskpolicy.leaderboard.results.cell import listed
 from maskpolicy.plugins.discovery import find_metric
 
 if TYPE_CHECKING:

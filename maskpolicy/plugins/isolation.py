@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.errors import ConfigError, listed
 from maskpolicy.core.files import sha256
 
 PREFIX = "maskpolicy_plugin_"
@@ -290,13 +290,11 @@ def name_unkeyed(keyed: Collection[Path]) -> None:
             )
         _OPENED[path] = None
     for folder, names in unkeyed.items():
-        more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
         _log.warning(
-            "plugin of %s: reads %s%s, in no key: an edit computes nothing again. Put modules "
+            "plugin of %s: reads %s, in no key: an edit computes nothing again. Put modules "
             "beside the plugin, declare data in `files`, or return its digest from `depends`",
             folder,
-            ", ".join(names[:3]),
-            more,
+            listed(names, most=3),
         )
 
 

@@ -13,6 +13,7 @@ from maskpolicy import ConfigError, Findings, Json, Result, Run, Store, analysis
 from maskpolicy.analyses import over_runs
 from maskpolicy.analyses.plots import Grid
 from maskpolicy.core import keys
+from maskpolicy.core.errors import listed
 from maskpolicy.experiment.definition import WORLD, untuned
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.comparisons import FEWEST, baseline_of
@@ -188,7 +189,7 @@ def _check(runs: Sequence[Run]) -> list[str]:
         lines = _differing(runs[0], run)
         if lines:
             raise ConfigError(
-                f"{runs[0].folder} and {run.folder} differ in {'; '.join(lines[:3])}: run the same "
+                f"{runs[0].folder} and {run.folder} differ in {listed(lines, '; ')}: run the same "
                 "experiment in each world, changing only world.seed"
             )
     if len(runs) < FEWEST:

@@ -24,7 +24,7 @@ from maskpolicy.analyses.paper_claims.contrasts import (
     Trend,
 )
 from maskpolicy.core import keys
-from maskpolicy.core.errors import ConfigError, MaskpolicyError
+from maskpolicy.core.errors import ConfigError, MaskpolicyError, listed
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import comparisons, joined_rows, stats
 from maskpolicy.leaderboard.comparisons import Cells, Comparison
@@ -194,7 +194,7 @@ class Evidences:
         drafts = joined_rows.join_rows(self.of_experiment(experiment))
         for pair, lines in joined_rows.unlike(drafts).items():
             raise ConfigError(
-                f"{pair} differ in {joined_rows.shortened(lines)}: give runs of one experiment "
+                f"{pair} differ in {listed(lines, '; ')}: give runs of one experiment "
                 f"{experiment!r} only"
             )
         return drafts

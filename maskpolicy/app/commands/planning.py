@@ -16,7 +16,7 @@ from maskpolicy.app.arguments import (
     end,
 )
 from maskpolicy.app.printed import console, log_to, print_json, size_text, table
-from maskpolicy.core.errors import DataError
+from maskpolicy.core.errors import DataError, listed
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -133,7 +133,7 @@ def _grouped(planned: Sequence[Planned]) -> Iterator[tuple[str, str, str]]:
         groups.setdefault((entry.state, entry.stage.kind, entry.why), []).append(entry.stage.name)
     for (state, _, why), names in groups.items():
         if len(names) > _ROWS:
-            names = [f"{names[0]}, and {len(names) - 1} more"]
+            names = [listed(names, most=1)]
         yield from ((state, name, why) for name in names)
 
 

@@ -15,7 +15,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
-from maskpolicy.core.errors import DataError, MaskpolicyError
+from maskpolicy.core.errors import DataError, MaskpolicyError, listed
 from maskpolicy.core.files import json_lines
 from maskpolicy.core.metrics import METRICS
 from maskpolicy.core.types import Example
@@ -241,7 +241,7 @@ def _log_rows(reading: Reading) -> None:
         lack = own if is_builtin else "an example of the task"
         _log.info("%s: %d rows without %s left out", name, reading.unlabelled, lack)
     if reading.repeated:
-        shown, number = "; ".join(reading.repeated[:_NAMED]), len(reading.repeated)
+        number, shown = len(reading.repeated), listed(reading.repeated, "; ", _NAMED)
         _log.warning(
             "%s: %d rows have the id of an earlier row, and are kept: %s", name, number, shown
         )

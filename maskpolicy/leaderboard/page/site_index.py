@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from maskpolicy.core.errors import listed
 from maskpolicy.core.files import write_file
 from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.page import PACKAGE, page_data, parts, templates, title
-from maskpolicy.leaderboard.results.cell import listed
 from maskpolicy.leaderboard.table import table
 
 INDEX = "index.html"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from maskpolicy.core import schema
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, listed
 from maskpolicy.core.files import json_bytes, read_json, slug
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
@@ -395,9 +395,3 @@ def _ending(folder: Path, others: Collection[Path]) -> str:
     endings = (parts[-count:] for count in counts)
     own = (each for each in endings if all(other.parts[-len(each) :] != each for other in others))
     return Path(*next(own, parts)).as_posix()
-
-
-def listed(names: Sequence[str], separator: str = ", ", most: int = 6) -> str:
-    """Return the first names, each whole, and the number of the others."""
-    more = len(names) - most
-    return separator.join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from maskpolicy.core.errors import listed
 from maskpolicy.core.keys import differences
 from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph import nodes
@@ -136,7 +137,7 @@ def _changes(old: Json, stage: Stage, before: Mapping[str, Planned]) -> str:
         elif old["inputs"][name] != needed.key:
             state = before[needed.key].state
             lines.append(f"input {name} changed" + ("" if state == "done" else f" ({state})"))
-    return _listed(lines)
+    return listed(lines, "; ", _SHOWN)
 
 
 def _absence(stage: Stage, store: Store, dropped: bool, before: Mapping[str, Planned]) -> str:
@@ -148,9 +149,4 @@ def _absence(stage: Stage, store: Store, dropped: bool, before: Mapping[str, Pla
         for name, needed in sorted(stage.inputs.items())
         if before[needed.key].state != "done"
     ]
-    return _listed(reasons) or "was never computed"
-
-
-def _listed(reasons: Sequence[str]) -> str:
-    more = [f"and {len(reasons) - _SHOWN} more"] if len(reasons) > _SHOWN else []
-    return "; ".join([*reasons[:_SHOWN], *more])
+    return listed(reasons, "; ", _SHOWN) or "was never computed"
