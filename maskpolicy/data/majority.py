@@ -409,7 +409,7 @@ def question(example: Example, keep: str = "start") -> str:
     asked = lines[0]
     if keep == "end" and not mark:
         asked = re.split(r"(?<=[.!?])\s+", lines[-1].strip())[-1]
-    return " ".join(asked.lower().split())
+    return fields.alike(asked)
 
 
 def _frequent(train: Sequence[Example], keep: str) -> set[str]:

@@ -53,4 +53,4 @@ def passages(
 
 
 def _plain(question: str) -> str:
-    return " ".join(question.lower().split()).rstrip("? ")
+    return fields.alike(question).rstrip("? ")
