@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,23 +33,25 @@ ELSEWHERE = re.compile(
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory) -> Path:
-    """A folder for copies of what tutorials leave that others build on, by page."""
-    return tmp_path_factory.mktemp("begun")
+def computed(tmp_path_factory) -> Path:
+    """The folder of the store of all pages, which have many stages in common."""
+    return tmp_path_factory.mktemp("computed")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, computed, monkeypatch) -> None:
+    """Each page is read in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+    Path(".maskpolicy").symlink_to(computed)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_forks")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial(page, call, tmp_path, monkeypatch, begun):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
+def test_a_tutorial(page, call, tmp_path):
     for named in re.findall(r"builds on the \[quickstart\]\((\w+\.md)\)", page.read_text("utf-8")):
-        if not (begun / named).exists():
-            first = next(block for block in blocks(page.parent / named) if block.language == "sh")
-            given(first, call)
-            shutil.copytree(tmp_path, begun / named)
-        shutil.copytree(begun / named, tmp_path, dirs_exist_ok=True)
+        given(next(each for each in blocks(page.parent / named) if each.language == "sh"), call)
     printed = ""
     if page.stem == "babylm":
         babylm.slice_into(tmp_path)
@@ -88,8 +89,6 @@ def checkpoints(tmp_path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", HOWTO, ids=lambda page: page.stem)
 def test_a_how_to_page(page, call, checkpoints, monkeypatch):
-    monkeypatch.chdir(checkpoints)
-    monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     text = page.read_text(encoding="utf-8")
     assert len(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M).split()) <= 450
