@@ -16,6 +16,7 @@ from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.store.artifacts import Store
 
+pytestmark = pytest.mark.slow
 YAML = """
 model: mini
 corpus: world
@@ -79,7 +80,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(folder):
-    """Run one experiment that is killed in five stages; returns the folder and the graph."""
+    """Run one experiment that is killed in three stages; returns the folder and the graph."""
     built = stages.build(load_experiment(folder / "it.yaml"))
     intermediate = built.pretrained["salient-span", 0]
     fits = [
@@ -87,22 +88,14 @@ def runs(folder):
         for label in ("supervised", "meta-learned")
     ]
     store = Store(folder / "killed" / "store")
-    # trained in parts, between which the policy asks the model
-    asked = built.pretrained["asked", 0]
-    own = ("run", folder / "it.yaml", "--only", "asked")
-    parts = {stage: own for stage in (asked.inputs["state"], asked)}
-    for stage in (*parts, *fits, intermediate):
-        if stage is asked:
-            killed(folder, f"store/temporary/{asked.inputs['feedback'].key}-*", *own)
-        words = parts.get(stage, ())
-        killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json", *words)
+    for stage in (*fits, intermediate):
+        killed(folder, f"store/checkpoints/{stage.key}/[0-9]*/MANIFEST.json")
         assert store.get(stage.key) is None
         assert store.checkpoints(stage.key).latest() is not None
     clusters.finish(forked.command(*given(folder, "killed")))
     return folder, built
 
 
-@pytest.mark.slow
 def test_results_predictions_and_the_leaderboard_have_the_same_bytes(runs):
     """The page differs in the line that repeats run.json, which has times."""
     folder, _ = runs
@@ -136,7 +129,6 @@ def test_every_artifact_has_the_same_files_and_nothing_is_left_over(runs):
         assert list((folder / "killed" / "store" / name).glob("*/*")) == []
 
 
-@pytest.mark.slow
 def test_pretrain_killed_in_two_places_writes_the_same_folder(folder, tmp_path):
     words = pretrain(folder)
     for pattern in ("store/temporary/*", "store/checkpoints/*/[0-9]*/MANIFEST.json"):
