@@ -1,4 +1,4 @@
-"""A real run that is killed at random loses nothing: a few trials of `make soak`."""
+"""A real run that loses power or is killed loses nothing: trials that test_soak.py leaves out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from faults import forks
 from faults.kills import SHORT, Kills, Wrong
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def kills(tmp_path_factory):
@@ -16,26 +18,17 @@ def kills(tmp_path_factory):
     return Kills(tmp_path_factory.mktemp("kills") / "it", SHORT)
 
 
-# a seed whose first kill comes in the first third of a run
-@pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bytes(kills):
-    assert kills.killed(1, random.Random(1))["kills"] > 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("flushes", [True, False])
 def test_a_run_that_lost_power_ends_with_the_same_bytes(kills, flushes):
     assert kills.powerless(0, random.Random(1), flushes=flushes)["kills"] == 1
 
 
-@pytest.mark.slow
 def test_two_hosts_without_shared_locks_that_are_killed_lose_nothing(kills):
     # a kill may come when a run has finished: then once more
     trials = (kills.shared(number, random.Random(number), hosts=True) for number in range(3, 6))
     assert any(trial["kills"] for trial in trials)
 
 
-@pytest.mark.slow
 def test_other_bytes_are_noticed(kills):
     place = shutil.copytree(kills.folder / "reference", kills.folder / "other")
     (place / "out" / "leaderboard.md").write_text("other")
