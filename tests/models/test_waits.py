@@ -132,11 +132,10 @@ def of_encoder(family, how):
     ("how", "policy", "launched"),
     [
         (Denoising(), "random", 251),
-        (Denoising(target="full"), "random", 251),
         (Denoising(mask_exclusion=1.0), "random", 277),
         (Denoising(loss_weight="likelihood"), "diffusion", 254),
     ],
-    ids=["spans", "full", "excluded", "diffusion"],
+    ids=["spans", "excluded", "diffusion"],
 )
 def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
     # the loss reads on a CPU alone whether a place is padding, and its smallest likelihood
