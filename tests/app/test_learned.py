@@ -31,7 +31,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def run(folder, tmp_path, call):
+def run(folder, tmp_path, call, store):
     """Return a function that runs a row with a policy's block, given a change of its tasks."""
 
     def run(block, change=None, **fit):
@@ -42,7 +42,7 @@ def run(folder, tmp_path, call):
         keys |= {"data": str(data), "policies": [block], "baseline": block["name"]}
         keys |= {"tasks": ["wow"], "fit": {**FIT, **fit}, "intermediate": SHORT}
         (tmp_path / "it.yaml").write_text(yaml.safe_dump(keys))
-        return call("run", "it.yaml", "--store", "store")
+        return call("run", "it.yaml", "--store", store)
 
     return run
 
@@ -82,7 +82,7 @@ def with_empty_evidence(data):
         (None, None, "run 0: the weights became nan"),
     ],
 )
-def test_a_fit_that_fails_is_one_line_and_leaves_nothing(run, task, change, says):
+def test_a_fit_that_fails_is_one_line_and_leaves_nothing(run, store, task, change, says):
     diverging = {} if task else {"lr": 1e30, "warmup": 0, "steps": 2}
     block = {**SUPERVISED, "train_on": [task]} if task else META
     code, _, err = run(block, change, **diverging)
@@ -91,4 +91,4 @@ def test_a_fit_that_fails_is_one_line_and_leaves_nothing(run, task, change, says
     assert last.startswith("error: ") if task else last.endswith("the same command tries again")
     assert any(says in line for line in err.splitlines())
     assert "Traceback" not in err
-    assert not list(Path("store/artifacts").glob("*/report.json"))
+    assert not list(store.glob("artifacts/*/report.json"))

@@ -41,9 +41,9 @@ def texts(here):
 
 
 @pytest.fixture
-def words(bart):
+def words(bart, store):
     """The words of a short pretrain command, to which --validation is to be added."""
-    return ("pretrain", "--model", bart, "--corpus", "one.txt", *SHORT, "--store", "store")
+    return ("pretrain", "--model", bart, "--corpus", "one.txt", *SHORT, "--store", store)
 
 
 @pytest.fixture
