@@ -97,12 +97,13 @@ def plugins(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_plugins_of_the_docs_are_used(call, done, plugins, monkeypatch):
+def test_the_plugins_of_the_docs_are_used(call, done, plugins, store, monkeypatch):
     monkeypatch.chdir(plugins)
     lines = [line for block in SHOWN for line in block.text.splitlines()]
     assert "--plugin my_policy.py" in next(line for line in lines if "show first-sentence" in line)
     text = ("--plugin", "my_policy.py", "--text", "Ada wrote notes. They last.", "--json")
-    found = json.loads(call("show", "first-sentence", *text, "--store", "store")[1])
+    place = store / "store"  # of the page, with the tokenizer of `mini`
+    found = json.loads(call("show", "first-sentence", *text, "--store", place)[1])
     assert [part in "Ada wrote notes." for _, _, part in found["spans"]] == [True]
     words = ("--data", "my_data", "--plugin", "my_task.py", "--limit", "1")
     assert json.loads(call("examples", "capitals", *words)[1]) == {
