@@ -88,12 +88,11 @@ class TextBudgets:
         Raises ConfigError. Logs a warning if a budget has more words than its corpus.
         """
         found, where = deepcopy(dict(self.given)), self.where
-        is_stated = _states(found.get(INTERMEDIATE), TextBudget)
-        has_checkpoints = bool(found.get(CHECKPOINT_WORDS))
-        if is_stated or has_checkpoints:
+        block, has_checkpoints = found.get(INTERMEDIATE), found.get(CHECKPOINT_WORDS)
+        if _stated(block, TextBudget) or has_checkpoints:
             usual = self._text({})
-            if is_stated:
-                found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
+            if _stated(block, TextBudget):
+                found[INTERMEDIATE] = usual.converted(block, at(where, INTERMEDIATE))
             if has_checkpoints:
                 found[CHECKPOINTS] = usual.checkpoints(found, where)
         return self._with_tuning(found) if self.tunes_by_epochs else found
@@ -120,7 +119,7 @@ class TextBudgets:
         if usual and _changes_steps(own, TextBudget):  # the budget is that of the file's corpus
             own = {**own, **usual}
             steps = self._text({INTERMEDIATE: own}).converted(own, self.where, is_new=False)
-        elif _states(own, TextBudget):
+        elif _stated(own, TextBudget):
             steps = self._text(row).converted(own, at(place, INTERMEDIATE))
         else:
             return row
@@ -147,8 +146,8 @@ class TextBudgets:
     @property
     def tunes_by_epochs(self) -> bool:
         """Whether a budget of fine-tuning is in epochs."""
-        blocks = (self.given, *_columns(self.given))
-        return any(_states(block.get(FINETUNE), TuningBudget) for block in blocks)
+        blocks = (self.given, *_blocks(self.given, "tasks"))
+        return any(_stated(block.get(FINETUNE), TuningBudget) for block in blocks)
 
     def _text(self, row: Mapping[str, Any]) -> _Text:
         counter = self._known_counter()
@@ -167,7 +166,7 @@ class TextBudgets:
 
 def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
     """Return the epochs of a block `finetune`, and its other keys."""
-    if not _states(block, TuningBudget):
+    if not _stated(block, TuningBudget):
         return None, dict(block) if isinstance(block, Mapping) else {}
     if STEPS in block:
         raise ConfigError(f"{at(place, EPOCHS)}: {STEPS} is given too: keep one of them")
@@ -259,11 +258,8 @@ def _rounded_up(steps: float) -> int:
     return math.ceil(round(steps, 6))
 
 
-def _states(block: Any, budget: type) -> bool:
-    return bool(_stated(block, budget))
-
-
 def _stated(block: Any, budget: type) -> dict[str, Any]:
+    """Return the keys of a block that may replace its steps."""
     block = block if isinstance(block, Mapping) else {}
     return {key: block[key] for key in schema.fields_of(budget) if key in block}
 
@@ -271,7 +267,7 @@ def _stated(block: Any, budget: type) -> dict[str, Any]:
 def _changes_steps(block: Any, budget: type) -> bool:
     """Return whether a row's block has a batch size of its own, and no steps, words or epochs."""
     has_batch = isinstance(block, Mapping) and BATCH in block and STEPS not in block
-    return has_batch and not _states(block, budget)
+    return has_batch and not _stated(block, budget)
 
 
 def _number(value: Any, where: str) -> Any:
