@@ -119,9 +119,7 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
     fine-tuning without steps, but not about a warm-up that all tasks have their own steps for.
     """
     found = {}
-    columns = [
-        isinstance(task, Mapping) and task.get("finetune") for task in given.get("tasks", ())
-    ]
+    columns = [block.get("finetune") for block in blocks_of_columns(given)]
     own_steps = [isinstance(block, Mapping) and "steps" in block for block in columns]
     for stage, default in defaults(is_scratch).items():
         block, place = given.get(stage, {}), at(where, stage)
@@ -141,6 +139,13 @@ def training_blocks(given: Mapping[str, Any], is_scratch: bool, where: str) -> d
             where,
         )
     return found
+
+
+def blocks_of_columns(given: Mapping[str, Any]) -> list[Any]:
+    """Return the blocks of the tasks of a file; {} for one that is a name alone."""
+    items = given.get("tasks")
+    items = items if isinstance(items, list | tuple) else []
+    return [item if isinstance(item, Mapping) else {} for item in items]
 
 
 def _elsewhere(key: str) -> str | None:

@@ -168,7 +168,7 @@ def make_experiment(
     own = partial(_own, given, model, corpus, folders)
     place = at(where, "tasks")
     tasks = task_blocks.task_blocks(file.tasks, place, folders, data, own(()), file.data)
-    columns = [(isinstance(task, Mapping) and task.get("finetune")) or {} for task in file.tasks]
+    columns = [block.get("finetune") or {} for block in budgets.blocks_of_columns(given)]
     rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
     usual: row_blocks.Usual = {**trainings, CORPUS: corpus}
     keys_of_columns = {key for column in columns for key in column}

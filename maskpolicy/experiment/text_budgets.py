@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Positive, at
+from maskpolicy.experiment.budgets import blocks_of_columns
 from maskpolicy.experiment.definition import Experiment, TaskBlock
 from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
 from maskpolicy.plugins.discovery import find_plugin
@@ -146,7 +147,7 @@ class TextBudgets:
     @property
     def tunes_by_epochs(self) -> bool:
         """Whether a budget of fine-tuning is in epochs."""
-        blocks = (self.given, *_blocks(self.given, "tasks"))
+        blocks = (self.given, *blocks_of_columns(self.given))
         return any(_stated(block.get(FINETUNE), TuningBudget) for block in blocks)
 
     def _text(self, row: Mapping[str, Any]) -> _Text:
@@ -239,19 +240,12 @@ def _draft(
         "baseline": "random",
     }
     keys = deepcopy(keys)
-    for block in (keys, *keys[ROWS], *_columns(keys)):
+    for block in (keys, *keys[ROWS], *blocks_of_columns(keys)):
         for training, budget in ((INTERMEDIATE, TextBudget), (FINETUNE, TuningBudget)):
             if isinstance(block.get(training), Mapping):
                 for key in (*schema.fields_of(budget), "warmup"):  # may suit those steps alone
                     block[training].pop(key, None)
     return keys
-
-
-def _columns(given: Mapping[str, Any]) -> list[Any]:
-    """Return the blocks of the columns of a file; {} for one that is a name alone."""
-    items = given.get("tasks")
-    items = items if isinstance(items, list | tuple) else []
-    return [item if isinstance(item, Mapping) else {} for item in items]
 
 
 def _rounded_up(steps: float) -> int:
