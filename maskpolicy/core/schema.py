@@ -135,6 +135,7 @@ Share = Annotated[float, Range(ge=0, le=1)]
 Rate = Annotated[float, Schedule, Distribution, Range(ge=0, le=1)]
 Weight = Annotated[float, Schedule, Range(ge=0)]
 Seed = Annotated[int, Range(ge=0, lt=2**32)]
+NameOrKeys = Annotated[Any, Stated(NAME_OR_KEYS)]
 
 
 @dataclass(frozen=True)

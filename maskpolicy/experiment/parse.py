@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import Count, Seed, Stated, Steps, at
+from maskpolicy.core.schema import Count, NameOrKeys, Seed, Stated, Steps, at
 from maskpolicy.experiment import (
     budgets,
     learned_policies,
@@ -43,7 +43,6 @@ from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 log = logging.getLogger(__name__)
 _MOST_SEEDS = 20  # `seeds: N` up to here may be meant as N seeds
 
-NameOrKeys = Annotated[Any, Stated(schema.NAME_OR_KEYS)]
 Budget = Annotated[Any, Stated("a block of keys")]
 
 

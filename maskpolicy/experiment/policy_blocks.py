@@ -8,12 +8,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from maskpolicy.core import keys, schema
 from maskpolicy.core.distribution import drawn_fields
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import Stated, at, is_scheduled
+from maskpolicy.core.schema import NameOrKeys, at, is_scheduled
 from maskpolicy.core.types import Denoising, Detection, Json, Replacement
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import (
@@ -341,10 +341,10 @@ class GeneralKeys:
     """The keys of the block `general` besides those of its budget."""
 
     # the policy for the general text, with its objective; `mixture` draws one of several
-    policy: Annotated[Any, Stated("a name or a block of keys")] = GENERAL_POLICY
+    policy: NameOrKeys = GENERAL_POLICY
     # the general text, written like `corpus`; if omitted, the world's for a preset or if the
     # world is the `corpus`, else the text of `corpus`, with `general.steps: 0`
-    corpus: Annotated[Any, Stated("a name or a block of keys")] = None
+    corpus: NameOrKeys = None
 
 
 def check_scratch(model: ModelBlock, where: str) -> None:

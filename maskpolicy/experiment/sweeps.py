@@ -40,9 +40,7 @@ class RowKeys:
     finetune: dict[str, Any] = field(default_factory=dict)  # the same; also for `none`
     fit: dict[str, Any] = field(default_factory=dict)  # the same, for a learned policy
     # settings of this row that replace the file's corpus, key by key, and `mix` text by text
-    corpus: Annotated[dict[str, Any], Stated("a name or a block of keys")] = field(
-        default_factory=dict
-    )
+    corpus: Annotated[dict[str, Any], Stated(schema.NAME_OR_KEYS)] = field(default_factory=dict)
     # lists of values by key: a row for each combination (docs/experiments.md)
     grid: dict[str, Any] = field(default_factory=dict)
     # lists of the same length by key: a row for each position
