@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -143,15 +142,11 @@ def test_processes_do_not_outlive_a_parent_that_is_killed(tmp_path):
     script.write_text(ORPHANS.format(root=root, folder=str(folder)))
     parent = subprocess.Popen([sys.executable, script], cwd=root)
     try:
-        until = time.monotonic() + 120
-        while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
-            time.sleep(0.05)
-        pids = [int(path.name) for path in folder.iterdir()]
-        assert len(pids) == 2
+        clusters.until(lambda: len(list(folder.iterdir())) == 2, parent)
     finally:
         parent.kill()
         parent.wait()
-    clusters.all_gone(pids)
+    clusters.all_gone([int(path.name) for path in folder.iterdir()])
 
 
 FILES = {"hashes.u64", "values.i64", "ends.i64", "keys.json"}
