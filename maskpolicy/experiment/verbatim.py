@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,7 @@ class Shipped:
     path: Path
 
 
+@cache
 def shipped() -> list[Shipped]:
     """Return the experiments of maskpolicy, the small ones before those of paper/."""
     folder = Path(next(iter(import_module("maskpolicy.experiments").__path__)))
