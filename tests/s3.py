@@ -63,11 +63,11 @@ class Bucket:
 
 
 @contextmanager
-def serve(port: int = 0) -> Iterator[Bucket]:
-    """Run a server with an empty bucket until the block ends; port 0: any that is free."""
+def serve() -> Iterator[Bucket]:
+    """Run a server with an empty bucket, at a free port, until the block ends."""
     bucket = Bucket()
     handler = type("Handler", (_Handler,), {"bucket": bucket})
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     bucket.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

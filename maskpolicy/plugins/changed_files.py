@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError, DataError
@@ -25,8 +24,8 @@ log = logging.getLogger(__name__)
 @contextmanager
 def guarded(
     params: object,
-    discard: Callable[[], None] = lambda: None,
-    data: Mapping[Path, str] = MappingProxyType({}),
+    discard: Callable[[], None],
+    data: Mapping[Path, str],
     digest: Callable[[Path], str] = sha256,
 ) -> Iterator[None]:
     """Compute a stage with these parameters; before and after, compare its files with its key.

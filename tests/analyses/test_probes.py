@@ -130,15 +130,15 @@ CLASSES = 2**DIMENSIONS
 EACH = 60  # states of a class
 
 
-def corners(rank, noise=0.05, seed=0):
+def corners(rank):
     """Return states at the corners of a cube with `rank` dimensions, their labels and parts."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     numbers = np.repeat(np.arange(CLASSES), EACH)
     signs = 1.0 - 2 * ((numbers[:, None] >> np.arange(DIMENSIONS)) & 1)
     signs[:, rank:] = 0
     rotation, _ = np.linalg.qr(rng.normal(size=(12, 12)))
     states = np.hstack([signs, np.zeros((len(signs), 12 - DIMENSIONS))]) @ rotation
-    states += 7 + noise * rng.normal(size=states.shape)
+    states += 7 + 0.05 * rng.normal(size=states.shape)
     parts = np.tile(np.repeat(["train", "dev", "test"], EACH // 3), CLASSES)
     return states.astype(np.float32), numbers, parts
 

@@ -94,8 +94,8 @@ def test_files_behind_links_are_below_a_folder_and_loops_end(tmp_path):
     assert names == ["a/deep/two", "b/one", "b.txt", "twice/two"]
 
 
-def model_of(folder, index, names, config="{}"):
-    (folder / "config.json").write_text(config)
+def model_of(folder, index, names):
+    (folder / "config.json").write_text("{}")
     shards = {f"weight {number}": name for number, name in enumerate(names)}
     (folder / index).write_text(json.dumps({"weight_map": shards}))
     for name in names:
