@@ -10,8 +10,4 @@ from pathlib import Path
 
 _PARTS = Path(__file__).with_name("fixtures").joinpath("sentences.txt").read_text("utf-8")
 SENTENCES = {part[:2]: part[2:].split("\n")[1:] for part in _PARTS.strip("# \n").split("\n\n# ")}
-
-
-def lines(language: str) -> list[str]:
-    """Return the sentences of a language."""
-    return SENTENCES[language]
+"""By language, its sentences."""

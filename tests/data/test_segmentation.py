@@ -11,7 +11,7 @@ import small
 import text_to_text
 from hypothesis import given
 from hypothesis import strategies as st
-from languages import SENTENCES, lines
+from languages import SENTENCES
 
 from benchmarks.sentences import counts
 from maskpolicy import ConfigError
@@ -30,7 +30,7 @@ def sentences(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("language", SENTENCES)
 def test_sentences_end_where_a_reader_ends_them(language):
-    known = lines(language)
+    known = SENTENCES[language]
     blank = "" if language in ("zh", "ja") else " "
     assert sentences(blank.join(known), language) == known
     assert sentences("\n".join(known), language) == known
@@ -84,7 +84,7 @@ def test_hard_cases_of_other_languages(language, known):
 
 @pytest.mark.parametrize("language", ["zh", "ja", "th"])
 def test_passages_of_text_without_blanks_are_cut_and_keep_all_of_it(language):
-    text = "".join(lines(language)).replace(" ", "") * 50
+    text = "".join(SENTENCES[language]).replace(" ", "") * 50
     parts = list(corpora.cut_document(corpora.Document("d", text, language=language), 100))
     assert "".join(part.text for part in parts) == text
     assert max(len(part.text) for part in parts) <= 250
@@ -99,7 +99,7 @@ def test_passages_of_text_without_blanks_are_cut_and_keep_all_of_it(language):
 )
 def test_passages_of_tokens_keep_all_text_and_are_full(language, name, most, random):
     blank = "" if language in ("zh", "ja", "th") else random.choice([" ", "\n", " \n "])
-    text = blank.join(random.sample(lines(language) * 2, 7))
+    text = blank.join(random.sample(SENTENCES[language] * 2, 7))
     tokenizer = text_to_text.tokenizer(name)
     document = corpora.Document("d", text, {"first": [[0, 3]]}, language)
     parts = list(corpora.cut_by_tokens(document, most, tokenizer))

@@ -11,7 +11,7 @@ import small
 import text_to_text
 from hypothesis import given
 from hypothesis import strategies as st
-from languages import lines
+from languages import SENTENCES
 from strategies import DENOISINGS
 
 from maskpolicy import MaskingCollator
@@ -133,7 +133,7 @@ def test_labels_of_an_encoder_are_the_masked_tokens(policy, limit):
 
 DRAWS = ("mixture", "ul2")
 LANGUAGES = ("ar", "cs", "de", "el", "en", "hi", "ja", "ru", "th", "zh")
-CORPUS = tuple(line for language in LANGUAGES for line in lines(language))
+CORPUS = tuple(line for language in LANGUAGES for line in SENTENCES[language])
 FIELDS = {
     "column": {"column": "marked", "spans": "all"},
     "regex": {"pattern": r"\w\w+", "spans": 3},
@@ -192,7 +192,7 @@ def random_collator(rng, count):
             asked = {"corruption": "delete", "target": "full"}
     if kind == "encoder" and rng.random() < 0.5:
         asked = {"replacement": {"mask": 0.8, "random": 0.1, "keep": 0.1}}
-    sentences = lines(language)
+    sentences = SENTENCES[language]
     texts = ["".join(rng.permutation(sentences)[:9]) for _ in range(count)]
     if name in ("salient-span", "temporal") and language != "en":
         name = "whole-word"
