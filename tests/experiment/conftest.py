@@ -27,7 +27,7 @@ class Mine:
     def select(self, passage, rng):
         return passage.words[:1]
 """
-FILE = "model: mini\ncorpus: world\npolicies: [none, original]\ntasks: [triviaqa]\n"
+FILE = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
 
 
 def plugin(name: str, *fields: str) -> str:

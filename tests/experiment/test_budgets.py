@@ -12,7 +12,6 @@ import maskpolicy
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import resolved
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.task_kinds import TASK_KINDS
 from maskpolicy.models.finetuning import ANSWERING
 from maskpolicy.pipeline.stages import build
@@ -65,25 +64,20 @@ def test_a_machine_without_the_gpus_is_refused():
         budgets.check_machine(asked, ["intermediate"], gpus=1)
 
 
-def test_resources_are_in_no_key_and_in_no_result(tmp_path):
-    file = tmp_path / "it.yaml"
-    file.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
-    plain, asked = (load_experiment(file, keys) for keys in ([], ["resources.fit.gpus=2"]))
+def test_resources_are_in_no_key_and_in_no_result(load):
+    plain, asked = load(), load("resources.fit.gpus=2")
     assert asked.resources.fit.gpus == 2
     assert resolved(plain) == resolved(asked)
-    shared = load_experiment(file, ["resources.intermediate.processes=2"])
+    shared = load("resources.intermediate.processes=2")
     (one, two) = (build(each).pretrained["random", 0] for each in (plain, shared))
     assert one.key == two.key
     assert (one.local.processes, two.local.processes) == (1, 2)
 
 
-def test_stated_gpus_decide_what_auto_means_on_every_machine(tmp_path, monkeypatch):
+def test_stated_gpus_decide_what_auto_means_on_every_machine(load, monkeypatch):
     monkeypatch.setattr(budgets.hardware, "is_cuda", lambda: False)
     monkeypatch.setattr(budgets.hardware, "has_bf16", lambda: False)
-    file = tmp_path / "it.yaml"
-    file.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
-    keys = ["resources.intermediate.gpus=4", "resources.finetune.gpus=0"]
-    graph = build(load_experiment(file, keys))
+    graph = build(load("resources.intermediate.gpus=4", "resources.finetune.gpus=0"))
     (cell,) = (stage for (row, _, seed), stage in graph.cells.items() if (row, seed) == ("none", 0))
     tuned, base = (graph.pretrained[row, 0] for row in ("random", "none"))
     specs = [tuned.params.spec, base.params.spec, cell.params.spec]

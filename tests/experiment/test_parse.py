@@ -14,8 +14,7 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import parse
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
-
-QUICK = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
+from tests.experiment.conftest import FILE
 
 
 @pytest.fixture
@@ -32,17 +31,17 @@ def write(tmp_path):
     ("outer", "warmup"),
     [("{}", 10), ("{steps: 21}", 10), ("{steps: 20}", 2), ("{steps: 5, warmup: 4}", 4)],
 )
-def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(write, outer, warmup):
+def test_a_warmup_that_nobody_set_is_a_tenth_of_few_steps(load, outer, warmup):
     row = f"{{name: meta-learned, train_on: [zsre], outer: {outer}}}"
-    made = load_experiment(write(QUICK), [f"policies=[none, {row}]"])
+    made = load(f"policies=[none, {row}]")
     assert made.policies[1].fields["outer"]["warmup"] == warmup
     for steps, of_stage in ((20_000, 1000), (2001, 1000), (2000, 200), (9, 0), (0, 1000)):
         keys = ("model=facebook/bart-base", f"intermediate.steps={steps}")
-        assert load_experiment(write(QUICK), keys).intermediate.warmup == of_stage
+        assert load(*keys).intermediate.warmup == of_stage
 
 
 def test_a_warmup_longer_than_the_training_is_told_and_kept(write, caplog):
-    file = write(QUICK + "intermediate: {steps: 50, warmup: 60}\n")
+    file = write(FILE + "intermediate: {steps: 50, warmup: 60}\n")
     assert load_experiment(file).intermediate.warmup == 60
     assert f"{file}: intermediate.warmup: 60 is more than the 50 steps" in caplog.text
     caplog.clear()
@@ -66,35 +65,33 @@ def of_warmups(file, task, row):
 
 @pytest.mark.parametrize(("file", "task", "row", "budgets"), WARMUPS)
 def test_steps_of_a_row_decide_the_default_warmup_on_each_task(
-    write, file, task, row, budgets, caplog
+    load, file, task, row, budgets, caplog
 ):
-    made = load_experiment(write(QUICK), of_warmups(file, task, row))
+    made = load(*of_warmups(file, task, row))
     specs = [made.budget("finetune", made.policies[1], column) for column in made.tasks]
     assert [(spec.steps, spec.warmup) for spec in specs] == budgets
     told = "policies[1] with tasks[0]: finetune.warmup: 100 is more than the"
     assert (told in caplog.text) == ("100" in task)
     if "100" in task and file == "{}":
         with pytest.raises(ConfigError, match=r"policies\[1\].finetune.steps: .* set the warm-up"):
-            load_experiment(write(QUICK), of_warmups(file, task, "{steps: 30}"))
+            load(*of_warmups(file, task, "{steps: 30}"))
 
 
-def test_data_may_differ_by_task_and_labels_show_what_differs(write, tmp_path):
+def test_data_may_differ_by_task_and_labels_show_what_differs(load, tmp_path):
     (tmp_path / "official").mkdir()
     tasks = "[triviaqa, {name: zsre, data: official}, {name: wow, data: hub, revision: abc}]"
-    experiment = load_experiment(write(QUICK), [f"tasks={tasks}"])
+    experiment = load(f"tasks={tasks}")
     assert [task.data for task in experiment.tasks] == ["world", str(tmp_path / "official"), "hub"]
     assert experiment.tasks[2].revision == "abc"
-    experiment = load_experiment(write(QUICK), ["tasks=[zsre, {name: zsre, context: true}]"])
+    experiment = load("tasks=[zsre, {name: zsre, context: true}]")
     assert [task.label for task in experiment.tasks] == ["zsre context=false", "zsre context=true"]
 
 
-def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(write):
+def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(load):
     rows = "[random, {name: original, label: own, target: spans}, original]"
-    experiment = load_experiment(write(QUICK), [f"policies={rows}", "baseline=own"])
+    experiment = load(f"policies={rows}", "baseline=own")
     assert [block.denoising.target for block in experiment.policies] == ["spans", "spans", "full"]
-    experiment = load_experiment(
-        write(QUICK), [f"policies={rows}", "baseline=own", "target=full", "join=none"]
-    )
+    experiment = load(f"policies={rows}", "baseline=own", "target=full", "join=none")
     assert [block.denoising for block in experiment.policies] == [
         Denoising(target="full", join="none"),
         Denoising(target="spans", join="none"),
@@ -119,10 +116,10 @@ def test_how_keys_of_a_block_win_over_the_file_and_the_file_over_the_policy(writ
         ),
     ],
 )
-def test_a_row_is_named_by_what_is_not_the_default(write, row, label):
-    alone = load_experiment(write(QUICK), [f"policies=[none, {row}]"])
+def test_a_row_is_named_by_what_is_not_the_default(load, row, label):
+    alone = load(f"policies=[none, {row}]")
     rows = f"[none, {row}, {{name: random, ratio: 0.7}}, span, {{name: span, p: 0.5}}]"
-    among = load_experiment(write(QUICK), [f"policies={rows}"])
+    among = load(f"policies={rows}")
     assert [alone.policies[1].label, among.policies[1].label] == [label, label]
     assert [block.label for block in among.policies[2:]] == [
         "random ratio=0.7",
@@ -131,28 +128,28 @@ def test_a_row_is_named_by_what_is_not_the_default(write, row, label):
     ]
 
 
-def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(write):
+def test_the_baseline_is_a_label_or_the_only_row_of_a_policy(load):
     rows = "policies=[none, {name: random, ratio: 0.3}, {name: span, label: random}]"
-    assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random"
+    assert load(rows, "baseline=random").baseline == "random"
     rows = "policies=[none, {name: random, ratio: 0.3}]"
-    assert load_experiment(write(QUICK), [rows, "baseline=random"]).baseline == "random ratio=0.3"
+    assert load(rows, "baseline=random").baseline == "random ratio=0.3"
 
 
-def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(write, caplog):
-    file = write(QUICK)
+def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(load, tmp_path, caplog):
+    file = tmp_path / "mine.yaml"
     rows = "[none, {name: random, label: a}, {name: random, label: b, ratio: 0.15}, random, span]"
-    made = load_experiment(file, [f"policies={rows}"])
+    made = load(f"policies={rows}")
     assert len(made.policies) == 5
     told = "differ in their labels alone and will have the same scores"
     assert caplog.messages == [f"{file}: policies: the rows 'a', 'b' and 'random' {told}"]
     caplog.clear()
-    load_experiment(file, ["tasks=[{name: triviaqa, label: x}, triviaqa, {name: zsre, label: y}]"])
+    load("tasks=[{name: triviaqa, label: x}, triviaqa, {name: zsre, label: y}]")
     assert caplog.messages == [f"{file}: tasks: the columns 'x' and 'triviaqa' {told}"]
 
 
-def test_an_override_reaches_into_what_a_name_stands_for(write):
+def test_an_override_reaches_into_what_a_name_stands_for(load):
     keys = ["corpus.words=50", "model.kind=seq2seq", "policies.1.ratio=0.5", "tasks.0.context=true"]
-    experiment = load_experiment(write(QUICK), keys)
+    experiment = load(*keys)
     assert (experiment.corpus.name, experiment.corpus.words) == ("world", 50)
     assert experiment.model.name == "mini"
     assert experiment.policies[1].fields == {"ratio": 0.5}
@@ -165,11 +162,11 @@ def test_an_override_reaches_into_what_a_name_stands_for(write):
         ("corpus: world\n", ": model: missing; it has no default: give "),
         ("model: mini\n", ": corpus: missing; it has no default: give "),
         ("model: mini\ncorpus: world\n", ": policies: missing; it has no default: give "),
-        (QUICK[: QUICK.index("tasks")], ": tasks: missing; it has no default: give "),
+        (FILE[: FILE.index("tasks")], ": tasks: missing; it has no default: give "),
         ("model: mini\ncorpus: [world\ntasks: 3\n", ":3: not valid YAML"),
-        (QUICK + "model: mini\n", ":5: not valid YAML: found duplicate key"),
+        (FILE + "model: mini\n", ":5: not valid YAML: found duplicate key"),
         (
-            QUICK + "seeds: [0, 1]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n",
+            FILE + "seeds: [0, 1]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n",
             ": intermediate_runs: names 2 runs, but intermediate_seeds is 3: leave",
         ),
     ],
@@ -195,7 +192,7 @@ def test_the_runs_of_the_command_line_win_over_those_of_the_file(write):
         ("intermediate_seeds: 3", "intermediate_runs=[0, 1]", (0, 1)),
         ("intermediate_runs: [4, 5, 6]", "intermediate_seeds=2", (0, 1)),
     ):
-        path = write(f"{QUICK}seeds: [0, 1, 2]\n{line}\n")
+        path = write(f"{FILE}seeds: [0, 1, 2]\n{line}\n")
         assert load_experiment(path, [override]).runs == runs
 
 
@@ -229,12 +226,12 @@ def test_garbage_gives_nothing_but_a_config_error(tmp_path_factory, text):
 def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, junk):
     path = tmp_path_factory.getbasetemp() / "junk.yaml"
     try:
-        path.write_text(QUICK + OmegaConf.to_yaml({"junk": junk}), encoding="utf-8")
+        path.write_text(FILE + OmegaConf.to_yaml({"junk": junk}), encoding="utf-8")
     except (ValueError, UnicodeEncodeError):  # an invalid interpolation, a surrogate
         return
     text = path.read_text(encoding="utf-8").replace("junk:", f"{key}:")
-    lines = [line for line in QUICK.splitlines() if not line.startswith(f"{key}:")]
-    path.write_text("\n".join(lines) + "\n" + text[len(QUICK) :], encoding="utf-8")
+    lines = [line for line in FILE.splitlines() if not line.startswith(f"{key}:")]
+    path.write_text("\n".join(lines) + "\n" + text[len(FILE) :], encoding="utf-8")
     assert loads_or_says_why(path, [])
 
 
@@ -242,7 +239,7 @@ def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, ju
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key, value):
     path = tmp_path_factory.getbasetemp() / "override.yaml"
-    path.write_text(QUICK, encoding="utf-8")
+    path.write_text(FILE, encoding="utf-8")
     assert loads_or_says_why(path, [f"{key}={value}"])
     assert loads_or_says_why(path, [f"seeds={value}"])
 
@@ -250,9 +247,9 @@ def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key,
 ENCODER = "model={name: mini, kind: encoder}"
 
 
-def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(write):
+def test_an_encoder_recovers_tokens_at_their_positions_whatever_the_policy(load):
     rows = "policies=[none, random, original, poisson, {name: span, mask_exclusion: 0.5}]"
-    made = load_experiment(write(QUICK), [ENCODER, rows])
+    made = load(ENCODER, rows)
     plain = Denoising(corruption="token", target="spans", join="none")
     own = [block.denoising for block in made.policies[1:]]
     assert own == [plain, plain, plain, replace(plain, mask_exclusion=0.5)]
@@ -300,32 +297,32 @@ def test_a_resolved_experiment_loads_to_the_same_one(load, tmp_path, overrides):
     assert [block.members for block in again.policies] == [block.members for block in made.policies]
 
 
-def test_columns_from_two_folders_are_named_as_the_file_names_the_folders(write, tmp_path):
+def test_columns_from_two_folders_are_named_as_the_file_names_the_folders(load, tmp_path):
     for name in ("a/tasks", "b/tasks"):
         (tmp_path / name).mkdir(parents=True)
     tasks = "tasks=[{name: zsre, data: a/tasks}, zsre]"
-    experiment = load_experiment(write(QUICK), [tasks, "data=b/tasks"])
+    experiment = load(tasks, "data=b/tasks")
     assert [task.label for task in experiment.tasks] == ["zsre data=a/tasks", "zsre data=b/tasks"]
     assert [task.data for task in experiment.tasks] == [
         str(tmp_path / n) for n in ("a/tasks", "b/tasks")
     ]
 
 
-def test_a_pattern_may_begin_with_the_home_folder_as_a_file_may(write, tmp_path, monkeypatch):
+def test_a_pattern_may_begin_with_the_home_folder_as_a_file_may(load, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("A text.")
     for name in ("~/notes/a.txt", "~/notes/*.txt"):
-        experiment = load_experiment(write(QUICK), [f"corpus={{files: ['{name}']}}"])
+        experiment = load(f"corpus={{files: ['{name}']}}")
         assert experiment.corpus.files == (str(tmp_path / "notes" / "a.txt"),)
     corpus = "corpus={files: ['~/notes/*'], pack: true}"
     rows = "policies=[none, random, {name: random, corpus: world}]"
-    experiment = load_experiment(write(QUICK), [corpus, rows])  # the world is never packed
+    experiment = load(corpus, rows)  # the world is never packed
     assert not experiment.corpus_of(experiment.policies[2]).pack
 
 
 def test_patience_without_evaluations_and_evaluations_of_no_one_are_told(write, caplog):
-    file = write(QUICK + "finetune: {patience: 3}\nintermediate: {eval_every: 50}\n")
+    file = write(FILE + "finetune: {patience: 3}\nintermediate: {eval_every: 50}\n")
     load_experiment(file, ["tasks=[{name: zsre, finetune: {eval_every: 5}}, triviaqa]"])
     said = "finetune.patience: has no effect: it counts evaluations on dev: set finetune.eval_every"
     assert said in caplog.text and "intermediate.eval_every: has no effect" in caplog.text

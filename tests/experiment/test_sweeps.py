@@ -127,14 +127,14 @@ def corpus(experiment: Experiment, label: str) -> Stage:
 
 def test_a_mixed_corpus_reads_the_corpus_and_the_general_one(load):
     plain, mixed = load(), load("corpus={name: world, mix: {general: 0.2}}")
-    made = corpus(mixed, "original")
+    made = corpus(mixed, "random")
     assert made.kind == "corpus" and made.label == "intermediate mix.general=0.2"
-    assert made.inputs["corpus"].key == corpus(plain, "original").key
+    assert made.inputs["corpus"].key == corpus(plain, "random").key
     assert made.inputs["mix-general"].key == graph(plain).pretrained["none", 0].inputs["corpus"].key
     before, after = (graph(each).pretrained["none", 0] for each in (plain, mixed))
     assert before.key == after.key  # tokenizer and general model are those without the mix
     nothing = load("corpus={name: world, mix: {general: 0, situations: 0.0}}")
-    assert corpus(nothing, "original").key == corpus(plain, "original").key
+    assert corpus(nothing, "random").key == corpus(plain, "random").key
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_texts_of_several_languages_have_keys_of_their_own(load, tmp_path, langu
     path.write_text("Text.")
     own, other = (f"files: [{path}], language: {each}" for each in languages)
     experiment = load(f"corpus={{{own}, mix: {{more: {{{other}, share: 0.2}}}}}}")
-    assert corpus(experiment, "original").keyed.get("languages") is keyed
+    assert corpus(experiment, "random").keyed.get("languages") is keyed
 
 
 def test_passages_have_words_or_tokens_in_each_row(load):
