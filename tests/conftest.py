@@ -26,6 +26,14 @@ settings.register_profile("shared", deadline=None)  # a busy machine fails no te
 settings.load_profile("shared")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_flushes() -> Iterator[None]:
+    """Let a flush take no time: no folder of a test has to survive a loss of power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def plugin_files_of_a_module() -> Iterator[None]:
     """Forget the plugin files that a module's tests load: others may define the same names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import Future
 
 import pytest
@@ -181,7 +180,6 @@ def test_many_stages_are_submitted_once_each_and_looked_for_a_few_times(tmp_path
 
         monkeypatch.setattr(owner, name, call)
 
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
     for name in counts:
         counting(name)
     root = node("root", steps=1)
