@@ -93,7 +93,7 @@ class TextBudgets:
         if _stated(block, TextBudget) or has_checkpoints:
             usual = self._text({})
             if _stated(block, TextBudget):
-                found[INTERMEDIATE] = usual.converted(block, at(where, INTERMEDIATE))
+                found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
             if has_checkpoints:
                 found[CHECKPOINTS] = usual.checkpoints(found, where)
         return self._with_tuning(found) if self.tunes_by_epochs else found

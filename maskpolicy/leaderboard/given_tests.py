@@ -121,19 +121,19 @@ def compare_all(
         few = draws and count < FEWEST
         units = f"{unit}{'s'[: count != 1]}"
         why = f"{count} complete {units} in both systems: a test needs {FEWEST}" if few else SAME
-        found.append(Pairs(column, *pairs, part, count, part.varies & (not few), why))
+        found.append(Pairs(column, one, other, part, count, part.varies & (not few), why))
 
     for number, kind in enumerate(kinds):
-        pairs = first[kind_of.ravel() == number], second[kind_of.ravel() == number]
+        one, other = first[kind_of.ravel() == number], second[kind_of.ravel() == number]
         everywhere: NDArray[np.bool_] = np.all(kind[:, :-1], axis=0)
         parts = []
         for task, (*_, is_scored), seeds in zip(tasks, kind, kind[:, :-1], strict=True):
             if is_scored and task.groups.any():
                 told(f"task {tasks.index(task) + 1} of {len(tasks)}: {task.name}")
-                part = task.compare(seeds, *pairs)
+                part = task.compare(seeds, one, other)
                 add(task.name, seeds, part)
                 same = (seeds == everywhere).all()
-                parts.append(part if same else task.compare(everywhere, *pairs))
+                parts.append(part if same else task.compare(everywhere, one, other))
         if 1 < len(tasks) == len(parts):
             add(average_label(ALL), everywhere, stats.average(parts, apart=apart))
     places = [*(task.name for task in tasks), average_label(ALL)]

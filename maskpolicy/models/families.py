@@ -274,7 +274,7 @@ def family_of(config: Any) -> Family:
     return _row(config.model_type, "seq2seq" if config.is_encoder_decoder else "encoder")
 
 
-def _row(model_type: str, kind: ModelKind) -> Family:
+def _row(model_type: str, kind: str) -> Family:
     rows = [row for row in FAMILIES if row.kind == kind]
     return next((row for row in rows if model_type in row.types), rows[-1])
 

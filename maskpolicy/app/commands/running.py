@@ -90,7 +90,11 @@ def run(
 
 
 def _prepared(
-    experiment: ExperimentOptions, out: Path | None, detail: DetailOptions, **how: bool
+    experiment: ExperimentOptions,
+    out: Path | None,
+    detail: DetailOptions,
+    is_dry: bool,
+    verify: bool,
 ) -> tuple[Prepared, Console, Detail]:
     """Read and plan an experiment; return it with the console for progress, and the detail."""
     from maskpolicy.app.progress import Display
@@ -99,7 +103,7 @@ def _prepared(
     with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
         from maskpolicy.app import file_to_folder
 
-        return file_to_folder.prepare(experiment, out, **how), notes, amount
+        return file_to_folder.prepare(experiment, out, is_dry=is_dry, verify=verify), notes, amount
 
 
 def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:

@@ -74,7 +74,7 @@ def _lasting(method: Callable[Concatenate[Bucket, P], T]) -> Callable[Concatenat
     """Let a method explain the errors of its request, and repeat it with pauses in an outage."""
 
     @wraps(method)
-    def request(self: Bucket, *given: P.args, **named: P.kwargs) -> T:
+    def request(self: Bucket, /, *given: P.args, **named: P.kwargs) -> T:
         pause, longest = _PAUSES
         end, is_told = time.monotonic() + self.patience, False
         while True:
