@@ -148,12 +148,6 @@ class Run:
     dropped: tuple[str, ...] = ()  # file names of cells that the experiment no longer has
     alias: str = ""  # its name among several runs, as `named_apart` gives it
 
-    def __post_init__(self) -> None:
-        """Tell its results their folder."""
-        for name in ("results", "early"):
-            here = tuple(replace(each, folder=self.folder) for each in getattr(self, name))
-            object.__setattr__(self, name, here)
-
     @property
     def name(self) -> str:
         """The name of the folder; among several runs, one that no other run has."""
