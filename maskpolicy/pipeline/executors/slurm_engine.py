@@ -30,7 +30,7 @@ _GATHER = 0.5  # seconds in which stages are collected for one array
 _POLL = 10.0  # seconds between two checks of the jobs
 _APART = 12.0  # seconds between two reports of one stage
 _MOST = 1000  # jobs of an array, as Slurm's default MaxArraySize is 1001
-_PATIENCE = 3600.0  # seconds in which a refused array is submitted again while no job runs
+_PATIENCE = 3600.0  # seconds in which a rejected array is submitted again while no job runs
 _GRACE = 120  # seconds between the signal of preemption or time-out and the end of a task
 SLURM, LOCAL = "slurm", "local"  # names of submitit's clusters
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class _Job:
     job: Any = None  # submitit's
     reported: str = ""  # the last report
     is_late: bool = False  # it had ended without a result when it was checked last
-    refused: float = 0.0  # when Slurm refused it first
+    rejected: float = 0.0  # when Slurm rejected it first
 
 
 class SlurmEngine(AbstractContextManager["SlurmEngine"]):
@@ -70,7 +70,7 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
         self._folder = logs.absolute() / SLURM
         self._cluster = cluster
         self._waiting: list[_Job] = []
-        self._refused: list[_Job] = []  # are submitted again
+        self._rejected: list[_Job] = []  # are submitted again
         self._jobs: list[_Job] = []
         self._accepted: set[Room] = set()  # sizes of jobs that Slurm has taken
         self._lock = threading.Lock()
@@ -108,8 +108,8 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
             if time.monotonic() - checked > (_POLL if self._cluster == SLURM else _GATHER):
                 self._jobs = [job for job in self._jobs if not self._settle(job)]
                 with self._lock:
-                    self._waiting += self._refused
-                self._refused = []
+                    self._waiting += self._rejected
+                self._rejected = []
                 checked = time.monotonic()
 
     def _note(self, call: Call) -> Path:
@@ -127,25 +127,25 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
             jobs = executor.submit_array(tasks)
         except Exception as error:  # noqa: BLE001 - what sbatch says, as submitit raises it
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            self._refuse(room, array, ConfigError(f"--executor slurm: {reason[0]}"))
+            self._reject(room, array, ConfigError(f"--executor slurm: {reason[0]}"))
             return
         self._accepted.add(room)
         self._jobs += [replace(each, job=job) for each, job in zip(array, jobs, strict=True)]
 
-    def _refuse(self, room: Room, array: list[_Job], error: ConfigError) -> None:
+    def _reject(self, room: Room, array: list[_Job], error: ConfigError) -> None:
         """Keep an array for later if Slurm took such jobs before, else end its futures.
 
         A busy controller does not answer, and a limit of submitted jobs holds until some end.
         """
         now = time.monotonic()
-        first = min(each.refused or now for each in array)
+        first = min(each.rejected or now for each in array)
         if room not in self._accepted or (not self._jobs and now - first > _PATIENCE):
             for each in array:
                 each.future.set_exception(error)
             return
         if first == now:
             _log.warning("%s: %d jobs are submitted again later", error, len(array))
-        self._refused += [replace(each, refused=each.refused or now) for each in array]
+        self._rejected += [replace(each, rejected=each.rejected or now) for each in array]
 
     def _settle(self, job: _Job) -> bool:
         """Pass the report of a job on, or set its future if it has ended; return whether it has."""
