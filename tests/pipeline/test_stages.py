@@ -615,11 +615,12 @@ def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
 
 
 def test_fine_tuning_validates_the_last_weights_too(folder, tmp_path, monkeypatch):
-    found, place = [], "maskpolicy.pipeline.stages.model_training.score"
-    monkeypatch.setattr(place, lambda *given: found.append(given) or Total("it", 0.0, 1))
-    changes = ("finetune.steps=3", "finetune.eval_every=2", "policies=[none]")
+    found, score = [], metrics.score
+    monkeypatch.setattr(metrics, "score", lambda *given: found.append(given) or score(*given))
+    changes = ("finetune.steps=3", "finetune.eval_every=2", "policies=[none]", "seeds=[0]")
     built = graph(tmp_path, f"{FEW}model: {folder}\n", changes)
-    compute(built.stages, Store(tmp_path / "store"))
+    (cell,) = built.cells.values()
+    compute([cell.inputs["model"]], Store(tmp_path / "store"))
     assert len(found) == 2  # after steps 2 and 3
 
 
