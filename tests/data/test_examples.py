@@ -329,28 +329,21 @@ def test_numbers_in_an_example_are_whole_or_one_line(tmp_path):
 
 
 def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
-    (tmp_path / "looks.py").write_text(
-        OWN.replace("capitals", "looks")
-        + "    def evidence(self, rows, beside, split):\n        1 / 0\n"
-        + "    def evidence_files(self, rows, beside, split):\n        1 / 0\n"
-    )
-    discovery.load_file(tmp_path / "looks.py")
-    write(tmp_path / "b.jsonl", NORWAY)
-    for call in (examples.read_split, examples.files):
-        match = "'looks' failed: ZeroDivisionError"
-        refused(call, block("looks"), "test", tmp_path, error=DataError, match=match)
-
-
-def test_a_text_instead_of_files_of_evidence_is_refused(tmp_path, capitals):
-    (tmp_path / "one.py").write_text(
-        OWN.replace("capitals", "one")
-        + "    def evidence(self, rows, beside, split):\n        return lambda row, example: None\n"
-        + "    def evidence_files(self, rows, beside, split):\n        return 'a.txt'\n"
-    )
-    discovery.load_file(tmp_path / "one.py")
-    write(tmp_path / "b.jsonl", NORWAY)
-    match = "task 'one': evidence_files gave a text, not a list of paths"
-    refused(examples.files, block("one"), "test", tmp_path, error=DataError, match=match)
+    failed, text = "1 / 0", "return 'a.txt'"
+    for name, body, calls, says in (
+        ("looks", failed, (examples.read_split, examples.files), "failed: ZeroDivisionError"),
+        ("named", text, (examples.files,), "evidence_files gave a text, not a list of paths"),
+    ):
+        (tmp_path / f"{name}.py").write_text(
+            OWN.replace("capitals", name)
+            + f"    def evidence(self, rows, beside, split):\n        {body}\n"
+            + f"    def evidence_files(self, rows, beside, split):\n        {body}\n"
+        )
+        discovery.load_file(tmp_path / f"{name}.py")
+        write(tmp_path / "b.jsonl", NORWAY)
+        for call in calls:
+            match = f"'{name}':? {says}"
+            refused(call, block(name), "test", tmp_path, error=DataError, match=match)
 
 
 LOOKED_UP = """
