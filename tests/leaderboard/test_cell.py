@@ -35,6 +35,11 @@ ONE = Result("none", "zsre", 0, "closed-book", CONFIG, {}, Total("f1", 0.5, 2))
         ({"config": CONFIG | {"intermediate_seed": "a"}}, "config.intermediate_seed: must be"),
         ({"config": CONFIG | {"intermediate": {"steps": None}}}, "config.intermediate.steps: must"),
         ({"config": CONFIG | {"model": {"name": {}}}}, "config.model.name: must be text"),
+        ({"config": CONFIG | {"model": {"kind": "gpt"}}}, "config.model.kind: unknown"),
+        ({"config": CONFIG | {"general": {"policy": 5}}}, "config.general.policy: must be"),
+        ({"config": CONFIG | {"general": {"policy": {"name": 5}}}}, "not a result"),
+        ({"config": CONFIG | {"corpus": {"files": 5}}}, "not a result"),
+        ({"config": CONFIG | {"finetune": {"attention": float("inf")}}}, "not a result"),
         ({"metrics": {"metric": "f1", "n": 2, "score": float("nan")}}, "metrics.score: must be"),
         ({"metrics": {"metric": "f1", "n": 2.5, "score": 1}}, "metrics.n: must be"),
         (

@@ -15,6 +15,8 @@ from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.data.taskfiles import audit
 from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.experiment.definition import ModelKind
+from maskpolicy.experiment.model_and_corpus import in_words
 from maskpolicy.experiment.yaml_file import CONTROLS
 from maskpolicy.leaderboard.results.run_folder import check_whole
 from maskpolicy.pipeline.stages.params import EXAMPLES
@@ -31,7 +33,8 @@ _CONFIG: Mapping[str, Any] = {
     **{f"{name}_{end}": int for name in ("general", "intermediate") for end in ("seed", "seeds")},
     "trainings": dict[str, dict[str, Any]],
 }
-_TRAINING: Mapping[str, Any] = {"steps": int, "lr": float}
+_MODEL: Mapping[str, Any] = {"name": str, "kind": ModelKind}
+_TRAINING: Mapping[str, Any] = {"steps": int, "lr": float, "policy": dict | None}
 _TUNING: Mapping[str, Any] = {
     **dict.fromkeys(("by", "label"), str),
     **{"tried": list[dict[str, Any]], "scores": list[float], "chosen": int, "tasks": list[str]},
@@ -330,7 +333,7 @@ def read_result(path: Path) -> Result:
         _check(values["config"], _CONFIG, path, "config.")
         for name in TRAININGS:
             _check(values["config"].get(name, {}), _TRAINING, path, f"config.{name}.")
-        _check(values["config"].get("model", {}), {"name": str | None}, path, "config.model.")
+        _check(values["config"].get("model", {}), _MODEL, path, "config.model.")
         _check(values.get("metrics") or {}, get_type_hints(Total), path, "metrics.")
         _check(values.get("code") or {}, {"versions": dict[str, int]}, path, "code.")
         _check(values.get("tuning") or {}, _TUNING, path, "tuning.")
@@ -341,8 +344,12 @@ def read_result(path: Path) -> Result:
             raise KeyError("metrics")
         if result.metrics is not None and not abs(result.metrics.score) <= 1:
             raise ValueError("score")
-        blocks = [result.config[each]["name"] for each in ("policy", "task")]
-        if CONTROLS.search("".join([result.policy, result.task, *blocks])):
+        json_bytes(result.config)  # raises an error for an infinite number
+        in_words(result.config.get("corpus", {}))
+        general = result.config.get("general", {}).get("policy") or {"name": ""}
+        named = (result.config["policy"], result.config["task"], general)
+        names = [result.policy, result.task, *(block["name"] for block in named)]
+        if CONTROLS.search("".join(names)):
             raise ValueError("labels")
         if result.tuning is not None:
             _ = (result.chosen, [result.tuning[name] for name in _TUNING])
