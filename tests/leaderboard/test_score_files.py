@@ -76,63 +76,6 @@ def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
     assert list(frame["seed"]) == ["3"] * 12 + ["0"] * 12
 
 
-HEAD = "system,task,example,score"
-BAD = {
-    "nothing.csv": ("", "nothing.csv: is empty"),
-    "half.csv": (f'{HEAD}\na,t,1,1\n"b', "half.csv, after line 2: unexpected end"),
-    "wide.csv": (f"{HEAD}\na,t,1,1\na,t,1\n", "wide.csv, line 3: has 3 columns, the first line 4"),
-    "word.csv": (
-        f"{HEAD}\na,t,1,1\na,t,2,good\n",
-        "system a, task t, example 2: score 'good' is not a number",
-    ),
-    "kinds.jsonl": (
-        '{"system":"a","example":1,"score":1}\n{"system":"a","example":2,"score":"x"}\n',
-        "kinds.jsonl, line 2: score is text, but not text before",
-    ),
-    "list.jsonl": ('{"system":"a"}\n[1]\n', "list.jsonl, line 2: is not a JSON object"),
-    "comma.csv": (
-        f'{HEAD}\na,t,1,"0,5"\n',
-        "score '0,5' is not a number: write a point for the comma",
-    ),
-    "semi.csv": ("system;task;example;score\na;t;1;1\n", "semi.csv: its columns are separated by"),
-    "head.csv": (f"{HEAD}\n", "head.csv: the table has no lines"),
-    "twice.csv": ("system,system,score\na,b,1\n", "two columns have the same name"),
-    "binary.parquet": ("PAR1 and nothing", "binary.parquet: is not a Parquet file, or is cut off"),
-    "cut.jsonl": ('{"system": "a", "sco', "cut.jsonl, line 1: is not a JSON object"),
-    "other.csv": ("x,y\n1,2\n", "no column score: --column score=NAME"),
-    "latin.csv": (f"{HEAD}\n\xe9,t,1,1\n", "latin.csv, line 2: is not UTF-8: convert it"),
-    "latin.jsonl": (
-        '{"system":"\xe9","example":1,"score":1}\n',
-        "latin.jsonl, line 1: is not UTF-8",
-    ),
-    "metrics.csv": (
-        f"{HEAD},metric\na,t,1,1,f1\nb,t,1,1,acc\n",
-        "task t: system a, metric f1, but system b, metric acc: scores of one metric can be",
-    ),
-    "ungrouped.csv": (f"{HEAD},group\na,t,1,1,\na,t,2,1,x\n", "group '': is empty"),
-    "negative.csv": (
-        f"{HEAD}\na,t,1,-2\n",
-        "score -2 is not from 0 to 1: add a number to all scores; where lower is better, write",
-    ),
-    "none.jsonl": ('{"prediction": null, "reference": "a"}\n', "line 1 of the table has no predic"),
-    "squad.jsonl": (
-        '{"prediction": "a", "reference": {"text": ["a"], "answer_start": [0]}}\n',
-        "squad.jsonl: line 1 of the table has a dict as reference: give its texts in a list",
-    ),
-    "empty.jsonl": ('{"prediction": "a", "reference": []}\n', "line 1 of the table has no predict"),
-    "notes.txt": ("no table", "holds no scores of single examples"),
-    "samples_x_2026.jsonl": ('{"doc_id": 0}\n', "line 1: cut off, or not written by lm-eval"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_a_file_that_cannot_be_read_is_one_line(name, tmp_path, refused):
-    text, message = BAD[name]
-    (tmp_path / name).write_text(text, encoding="latin-1")
-    line = refused("board", tmp_path / name)
-    assert message in line and "Arrow" not in line
-
-
 def test_the_command_writes_all_forms(tmp_path, call, refused):
     pd.DataFrame(LINES).to_csv(tmp_path / "scores.csv", index=False)
     named = [word for name, own in COLUMNS.items() for word in ("--column", f"{name}={own}")]
