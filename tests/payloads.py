@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 SCRIPT = "<script>alert(1)</script>"
-PAYLOADS = (
-    # HTML
+HTML = (
     SCRIPT,
     '"><img src=x onerror=alert(1)>',
     "' onmouseover='alert(1)",
@@ -15,6 +14,9 @@ PAYLOADS = (
     "<iframe srcdoc='<script>parent.alert(1)</script>'>",
     "&lt;img src=x onerror=alert(1)&gt;",
     "\u2028alert(1)\u2029<!--<script>",
+)
+PAYLOADS = (
+    *HTML,
     # Markdown
     "![x](http://evil.example/x.png)",
     "[x](javascript:alert(1))",

@@ -12,7 +12,7 @@ import browser as chromium
 import folders
 import pandas as pd
 import pytest
-from payloads import PAYLOADS, SCRIPT
+from payloads import HTML, SCRIPT
 
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
@@ -73,15 +73,15 @@ def wide(tmp_path_factory) -> Path:
 def hostile(tmp_path_factory) -> Path:
     """A page whose labels, answers, errors, findings and experiment are attacks."""
     folder = tmp_path_factory.mktemp("hostile")
-    shares = {f"{index} {text}": 0.3 for index, text in enumerate(PAYLOADS)}
-    folders.write(folder, shares, seeds=1, text=" ".join(PAYLOADS))
+    shares = {f"{index} {text}": 0.3 for index, text in enumerate(HTML)}
+    folders.write(folder, shares, seeds=1, text=" ".join(HTML))
     for path in (folder / "results").iterdir():
         result = json.loads(path.read_text())
         result["config"]["policy"]["note"] = result["policy"]
         if result["task"] == "zsre":
             result |= {"metrics": None, "error": result["policy"]}
         path.write_text(json.dumps(result))
-    text = " ".join(PAYLOADS)
+    text = " ".join(HTML)
     place = folders.put_viewer(folder, text, next(iter(shares))).parent / "coverage"
     place.mkdir()
     (place / "coverage.svg").write_text(f"<svg onload='alert(1)'>{SCRIPT}</svg>")
@@ -138,10 +138,10 @@ def test_a_page_of_given_scores_opens_and_shows_ranks_and_what_the_tests_hold(br
 def test_no_text_of_a_run_becomes_markup_or_a_script(browser, hostile):
     browser.open(hostile.as_uri())
     browser.run("window.alerts = 0; window.alert = () => window.alerts++")
-    for index in range(len(PAYLOADS)):
+    for index in range(len(HTML)):
         browser.run(f"document.querySelector('[data-cell=\"{index}/0\"]').click()")
         browser.run(f"document.querySelector('[data-cell=\"{index}/1\"]').click()")
-        assert PAYLOADS[index].split()[0] in browser.run(
+        assert HTML[index].split()[0] in browser.run(
             "document.querySelector('#details-title').textContent"
         )
     browser.press("Escape")
