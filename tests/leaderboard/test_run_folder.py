@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
+import threading
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -116,23 +115,18 @@ def test_labels_that_differ_in_case_alone_need_a_disk_that_tells_case_apart(tmp_
 
 
 def test_of_two_commands_that_write_one_folder_the_second_waits(tmp_path):
-    text = (
-        "import sys; from pathlib import Path\n"
-        "from maskpolicy.leaderboard.results.run_folder import writing\n"
-        "print('ready', flush=True)\n"
-        "with writing(Path(sys.argv[1])):\n"
-        "    (Path(sys.argv[1]) / 'second').touch()\n"
-    )
+    def write() -> None:
+        with run_folder.writing(tmp_path):
+            (tmp_path / "second").touch()
+
     with run_folder.writing(tmp_path):
-        command = [sys.executable, "-c", text, tmp_path]
-        second = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert second.stdout.read(5) == b"ready"
-        with pytest.raises(subprocess.TimeoutExpired):
-            second.wait(0.2)
-        assert not (tmp_path / "second").exists()
+        second = threading.Thread(target=write)
+        second.start()
+        second.join(0.2)
+        assert second.is_alive() and not (tmp_path / "second").exists()
         with pytest.raises(DataError, match="is being written"):
             run_folder.check_whole(tmp_path)
-    assert second.wait() == 0
+    second.join()
     assert (tmp_path / "second").exists()
     run_folder.check_whole(tmp_path)
 
