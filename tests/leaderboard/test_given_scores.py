@@ -230,15 +230,6 @@ def test_seeds_1_and_01_are_two():
     assert report.to_json(build_board(frame.assign(seed=far))) == report.to_json(build_board(frame))
 
 
-def test_copies_of_a_task_do_not_narrow_the_mean():
-    frame = scores(tasks=("qa",))
-    copies = pd.concat([frame.assign(task=f"copy {number}") for number in range(6)])
-    board = build_board(copies)
-    one, mean = (compared(board, name) for name in ("copy 0", "mean of all tasks"))
-    pair = frozenset(("far", "base"))
-    assert mean[pair].estimate.p == pytest.approx(one[pair].estimate.p)
-
-
 def test_a_system_that_lacks_examples_has_no_score_there_unless_they_are_left_out():
     frame = scores()
     lacking = without(frame, "far", "qa")
