@@ -11,6 +11,7 @@ import folders
 import pytest
 from rich.console import Console
 
+from maskpolicy.app.printed import leaderboard as show
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import description, page, report
 from maskpolicy.leaderboard.board import Board
@@ -22,20 +23,19 @@ from tests.leaderboard.test_build import result, run
 
 POLICIES = {"none": 0.2, "random": 0.5}
 WORLD = {"seed": 3, "people": 150, "kinds": ["people", "birds"], "skew": 0.7}
-FORMS = ("terminal", "page", "markdown", "latex")
 
 
-def shown(found: Board, form: str) -> str:
-    """Return the text of a form as a reader sees it, on one line."""
-    if form == "terminal":
-        text = io.StringIO()
-        Console(file=text, width=300).print(report.to_table(found))
-        made = text.getvalue()
-    elif form == "page":
-        made = " ".join(Texts(page.render(found)).words)
-    else:
-        made = report.to_markdown(found) if form == "markdown" else report.to_latex(found)
-    return " ".join(made.split())
+def forms(found: Board) -> dict[str, str]:
+    """Return the text of each form as a reader sees it, on one line."""
+    screen = io.StringIO()
+    show(found, Console(file=screen, width=300))
+    made = {
+        "terminal": screen.getvalue(),
+        "page": " ".join(Texts(page.render(found)).words),
+        "markdown": report.to_markdown(found),
+        "latex": report.to_latex(found),
+    }
+    return {form: " ".join(text.split()) for form, text in made.items()}
 
 
 def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_is(tmp_path):
@@ -59,8 +59,7 @@ def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(tmp_
     model = "mini, built from scratch on the embedded world"
     budgets = [f"1000 steps of 32 {unit}, learning rate 0.001" for unit in ("passages", "examples")]
     facts = ("seeds: 0, 1", "intermediate runs: 0, 1", "seed 3, kinds people+birds, skew 0.7")
-    for form in FORMS:
-        text = shown(found, form)
+    for form, text in forms(found).items():
         told = [fact.replace(": ", " " if form == "page" else ": ") for fact in facts]
         told += ["triviaqa (world)", "nq (world)", "invented data", model, *budgets]
         assert [each for each in told if each not in text] == []
@@ -83,7 +82,7 @@ def test_every_form_says_model_budgets_seeds_and_that_the_data_are_invented(tmp_
 def test_data_that_are_not_invented_are_not_called_so(tmp_path, data):
     real = {"model": {"name": "a/b"}, "corpus": {"files": ["/x/wiki.txt"]}, "data": data}
     found = folders.board(folders.write(tmp_path / "a", POLICIES, ("triviaqa",), **real))
-    for text in (shown(found, form) for form in FORMS):
+    for text in forms(found).values():
         assert all(said in text for said in ("triviaqa", "n = 60", "a/b", "wiki.txt"))
         assert "(world)" not in text
         assert "invented" not in text
@@ -94,7 +93,7 @@ def test_a_mixed_board_says_which_rows_were_measured_on_what(tmp_path):
     longer = folders.BUDGET | {"steps": 4000}
     two = folders.write(tmp_path / "two", {"b": 0.2}, ("nq",), n=30, data="hub", finetune=longer)
     found = folders.board(one, two, mixed=True)
-    for text in (shown(found, form) for form in FORMS):
+    for text in forms(found).values():
         assert "n = 30 or 60" in text
         assert "learning rate 0.001 (none); 4000 steps of 32 examples" in text
         assert "nq (world)" in text  # some of its questions are

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
 
 import folders
-from rich.console import Console
 
-from maskpolicy.app.printed import leaderboard as show
 from maskpolicy.leaderboard import report
 from maskpolicy.leaderboard.table import signed, table
 from tests.leaderboard.page.conftest import POLICIES
 from tests.leaderboard.page.test_page import cells
+from tests.leaderboard.test_description import forms
 
 
 def test_averages_are_over_complete_rows_only(tmp_path):
@@ -26,7 +24,7 @@ def test_averages_are_over_complete_rows_only(tmp_path):
     assert salient[-1].delta
     assert random[-1].score == ""
     assert "not complete" in random[-1].incomplete
-    assert all("*: a seed is missing" in text for text in forms(folders.board(folder))[1:])
+    assert all("*: a seed is missing" in text for text in files(folders.board(folder))[1:])
 
 
 def test_the_best_is_marked_and_arrows_and_colours_are_those_of_marked_differences(tmp_path):
@@ -76,16 +74,12 @@ def test_names_are_escaped(tmp_path):
     assert len(re.findall(r"(?<!\\)&", row)) == 3
 
 
+def files(board) -> list[str]:
+    """Return the texts of the terminal, Markdown and LaTeX; the page has words of its own."""
+    return [text for form, text in forms(board).items() if form != "page"]
+
+
 WEAK = {"none": 0.5, "random": 0.5, "salient-span": 0.95}
-
-
-def forms(board) -> tuple[str, str, str]:
-    """Return the terminal, Markdown and LaTeX, each on one line."""
-    screen = io.StringIO()
-    show(board, Console(file=screen, width=200))
-    made = (screen.getvalue(), report.to_markdown(board), report.to_latex(board))
-    terminal, md, tex = (" ".join(text.split()) for text in made)
-    return terminal, md, tex
 
 
 def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_path):
@@ -95,7 +89,7 @@ def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_pa
     found = score.comparison.estimate
     numbers = [f"{found.low:+.1f} to {found.high:+.1f}", f"±{found.detectable:.1f}"]
     assert [line[0] for line in report._not_significant(board)] == ["random"]
-    terminal, md, tex = forms(board)
+    terminal, md, tex = files(board)
     assert all(number in text for number in numbers for text in (terminal, md))
     assert f"| random | zsre (world) | {found.difference:+.1f} | {numbers[0]} |" in md
     assert all(board.condition in text for text in (terminal, md, tex))
@@ -105,7 +99,7 @@ def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_pa
 def test_without_any_test_every_form_says_why_and_nothing_of_other_seeds(tmp_path):
     board = folders.board(folders.write(tmp_path, WEAK, seeds=2))
     assert board.untested == ("all tasks: 2 seeds in both rows: a test needs 3",)
-    for text in forms(board):
+    for text in files(board):
         assert "No test on all tasks: 2 seeds in both rows: a test needs 3." in text
         assert "generalises to other seeds" not in text
         assert "Differences that are not significant" not in text
@@ -122,7 +116,7 @@ def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
     whole, one = sorted(board.untested, reverse=True)
     assert whole.startswith("zsre (world): the metric is a figure over all examples")
     assert one == "nq (world) (random): the folder of results has no predictions"
-    for text in forms(board):
+    for text in files(board):
         assert f"No test on {one}." in text
         assert board.condition in text
 
