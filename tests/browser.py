@@ -17,8 +17,7 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60  # seconds until an answer that never comes fails the test
-KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, " ": 32}
-KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowDown": 40}
 
 
 def find() -> str | None:
@@ -85,10 +84,10 @@ class Browser:
                 return answer["result"]
             self._hear(answer)
 
-    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(self, url: str, *, width: int = 1280, dark: bool = False) -> None:
         """Open an address and wait until it is loaded."""
         phone = {"mobile": width < 600, "deviceScaleFactor": 2 if width < 600 else 1}
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, **phone)
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, **phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.send("Page.navigate", url="about:blank")
@@ -141,11 +140,9 @@ class Browser:
 
     def press(self, key: str) -> None:
         """Press and release a key."""
-        text = {"Enter": "\r", " ": " "}.get(key)
-        event: dict[str, Any] = {"key": key, "code": "Space" if key == " " else key}
-        event |= {"windowsVirtualKeyCode": KEYS[key]} | ({"text": text} if text else {})
-        self.send("Input.dispatchKeyEvent", type="keyDown", **event)
-        event.pop("text", None)
+        event = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
+        text = {"text": "\r"} if key == "Enter" else {}
+        self.send("Input.dispatchKeyEvent", type="keyDown", **event, **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def names(self) -> list[tuple[str, str]]:
