@@ -11,7 +11,6 @@ from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment import definition
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results import collecting
 from maskpolicy.leaderboard.results.cell import read_run
@@ -23,8 +22,6 @@ from maskpolicy.pipeline.stages import Graph, build
 from maskpolicy.pipeline.stages.params import IntermediateParams, ReaderParams
 from maskpolicy.pipeline.store.artifacts import Store
 from tests.experiment.conftest import plugin
-
-TEXT = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
 
 
 @dataclass(frozen=True)
@@ -46,10 +43,8 @@ def cell(params: Cell, inputs: Mapping[str, Path], out: Path, run: StageRun) -> 
 
 
 @pytest.fixture
-def experiment(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(TEXT)
-    return load_experiment(path)
+def experiment(load):
+    return load()
 
 
 @pytest.mark.parametrize("name", ["result.json", "predictions.jsonl"])
@@ -149,19 +144,13 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
 @pytest.mark.parametrize(
     ("keys", "runs", "models"),
     [
-        ("seeds: [5, 6, 7]\nintermediate_seeds: 2", [0, 1, 0], [0, 1, 0]),
-        ("seeds: [5, 6, 7]\nintermediate_runs: [3, 4]", [3, 4, 3], [3, 4, 3]),
-        (
-            "seeds: [5, 6, 7, 8]\nintermediate_seeds: 4\ngeneral_seeds: 2",
-            [0, 1, 2, 3],
-            [0, 1, 0, 1],
-        ),
+        (["intermediate_seeds=2"], [0, 1, 0, 1], [0, 1, 0, 1]),
+        (["intermediate_runs=[3, 4]"], [3, 4, 3, 4], [3, 4, 3, 4]),
+        (["intermediate_seeds=4", "general_seeds=2"], [0, 1, 2, 3], [0, 1, 0, 1]),
     ],
 )
-def test_seeds_take_runs_and_general_models_in_turn(tmp_path, keys, runs, models):
-    path = tmp_path / "runs.yaml"
-    path.write_text(f"{TEXT}{keys}\n")
-    made = load_experiment(path)
+def test_seeds_take_runs_and_general_models_in_turn(load, keys, runs, models):
+    made = load("seeds=[5, 6, 7, 8]", *keys)
     none, random = (
         [cell_config(made, policy, made.tasks[0], seed) for seed in made.seeds]
         for policy in made.policies
@@ -193,15 +182,12 @@ def test_the_settings_of_a_cell_do_not_take_longer_with_more_rows(experiment, mo
         ["policies=[none, {name: supervised, train_on: [triviaqa]}]", "data=world"],
     ],
 )
-def test_a_cell_names_the_world_that_one_of_its_stages_reads(tmp_path, keys):
+def test_a_cell_names_the_world_that_one_of_its_stages_reads(load, tmp_path, keys):
     (tmp_path / "a.txt").write_text("A text.")
-    (tmp_path / "own.yaml").write_text(
-        f"model: bart\ncorpus: {{files: [a.txt]}}\npolicies: [none, random]\n"
-        f"tasks: [{{name: table, data: '{tmp_path}'}}]\n"
-    )
+    own = ("model=bart", "corpus={files: [a.txt]}", f"tasks=[{{name: table, data: '{tmp_path}'}}]")
     found = []
     for more in ([], keys):
-        made = load_experiment(tmp_path / "own.yaml", more)
+        made = load(*own, *more)
         found.append("world" in cell_config(made, made.policies[1], made.tasks[0], 0))
     assert found == [False, True]
 
@@ -221,15 +207,14 @@ CONCEPTS = "{name: concepts, graph: one.txt}"
     ],
 )
 def test_what_members_and_the_policy_of_the_general_stage_rest_on_counts(
-    tmp_path, monkeypatch, keys
+    load, tmp_path, monkeypatch, keys
 ):
     monkeypatch.chdir(tmp_path)
-    Path("it.yaml").write_text(TEXT)
     Path("two.txt").write_text("Paris\tFrance\n")
     found = []
     for text in ("London\tEngland\n", "Rome\tItaly\n"):
         Path("one.txt").write_text(text)
         Path("mine.py").write_text(plugin("its-own", f"place = {text!r}"))
-        cell = build(load_experiment("it.yaml", keys)).cells["none", "zsre", 0]
+        cell = build(load(*keys)).cells["none", "zsre", 0]
         found.append(collecting._code(topological([cell]))["policy"])
     assert None not in found and len({*found}) == 2

@@ -17,7 +17,7 @@ from maskpolicy.core.keys import canonical, plain
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import CorpusBlock, ModelBlock, TaskBlock
-from maskpolicy.experiment.parse import File, load_experiment
+from maskpolicy.experiment.parse import File
 from maskpolicy.experiment.policy_blocks import GeneralKeys
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.board import Board
@@ -127,16 +127,11 @@ OVERRIDES = [
 ]
 
 
-def test_what_changes_the_key_of_a_cell_stands_in_its_config(tmp_path):
+def test_what_changes_the_key_of_a_cell_stands_in_its_config(load):
     """But a row without an intermediate stage names no corpus: there the tokenizer is compared."""
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "model: mini\ncorpus: {name: world}\npolicies: [none, random]\ntasks: [triviaqa]\n"
-        "intermediate: {steps: 8}\n"
-    )
 
     def cells(*overrides: str) -> list[tuple[str, Json, list[str]]]:
-        made = load_experiment(path, overrides)
+        made = load(*overrides)
         found = [stages.build(made).cells[policy.label, "triviaqa", 0] for policy in made.policies]
         tokenizer = [[s.key for s in topological([c]) if s.kind == "tokenizer"] for c in found]
         settings = [cell_config(made, row, made.tasks[0], 0) for row in made.policies]
@@ -163,15 +158,11 @@ def test_rows_without_an_intermediate_stage_are_compared_too(section):
         build_leaderboard([run(one), run(other, name="b")])
 
 
-def test_columns_may_have_a_fine_tuning_of_their_own(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "model: mini\ncorpus: world\npolicies: [none]\nfinetune: {lr: 0.1}\n"
-        "tasks: [{name: zsre, finetune: {steps: 50}}, triviaqa]\n"
-    )
+def test_columns_may_have_a_fine_tuning_of_their_own(load):
+    tasks = "tasks=[{name: zsre, finetune: {steps: 50}}, triviaqa]"
 
     def results(*overrides: str) -> list[Result]:
-        made = load_experiment(path, overrides)
+        made = load("finetune.lr=0.1", tasks, *overrides)
         configs = [cell_config(made, made.policies[0], task, 0) for task in made.tasks]
         assert [config["finetune"]["steps"] for config in configs][1] == 120
         return [

@@ -20,7 +20,6 @@ from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
 
 from benchmarks.simulation import EASES, SIZES, Design, draw, rates
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import power, stats
 from maskpolicy.leaderboard.power import Parts, StoredDifference
 from maskpolicy.leaderboard.stats import Difference
@@ -267,16 +266,15 @@ def test_examples_are_counted_or_assumed_within_a_limit_where_nothing_was_run():
     ]
 
 
-def test_half_of_pairs_are_assumed_to_be_right(tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text(
-        "model: {kind: encoder, name: mini, head: own}\ncorpus: world\npolicies: [none, random]\n"
-        "tasks: [{name: blimp, data: .}, {name: squad, data: world}]\n"
-        "seeds: [0, 1, 2]\nintermediate_seeds: 3\n"
-    )
+ENCODER = "model={kind: encoder, name: mini, head: own}"
+
+
+def test_half_of_pairs_are_assumed_to_be_right(load, tmp_path):
+    tasks = "tasks=[{name: blimp, data: .}, {name: squad, data: world}]"
+    keys = (ENCODER, tasks, "seeds=[0, 1, 2]", "intermediate_seeds=3")
     (tmp_path / "blimp").mkdir()
     (tmp_path / "blimp" / "island.jsonl").write_text("")
-    made = load_experiment(path)
+    made = load(*keys)
     found = power.plan(made, stages.build(made), Store(tmp_path / "store"))
     assert [each.parts.share for each in found] == [0.5, 0.3]
     assert found[0].finds > found[1].finds
@@ -286,28 +284,22 @@ def test_half_of_pairs_are_assumed_to_be_right(tmp_path):
     rows = [{"sentence_good": f"a {n}", "sentence_bad": f"b {n}", "UID": "u"} for n in range(19)]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / "blimp" / "island.jsonl").write_text(text)
-    made = load_experiment(path)
+    made = load(*keys)
     local = power.plan(made, stages.build(made), Store(tmp_path / "store"))
     assert [each.parts.examples for each in local] == [19, None]
 
 
 @pytest.mark.parametrize(("metrics", "remarks"), [("", 1), (", metrics: [accuracy]", 0)])
-def test_a_plan_asks_the_metric_that_ranks_whether_it_can_be_tested(tmp_path, metrics, remarks):
-    path = tmp_path / "it.yaml"
-    path.write_text(
-        "model: {kind: encoder, name: mini, head: own}\ncorpus: world\npolicies: [none, random]\n"
-        f"tasks: [{{name: cola, data: world{metrics}}}]\n"
-    )
-    assert len(power.untested(stages.build(load_experiment(path)), ["cola"])) == remarks
+def test_a_plan_asks_the_metric_that_ranks_whether_it_can_be_tested(load, metrics, remarks):
+    made = load(ENCODER, f"tasks=[{{name: cola, data: world{metrics}}}]")
+    assert len(power.untested(stages.build(made), ["cola"])) == remarks
 
 
-def test_seeds_that_share_some_general_models_will_not_be_tested(tmp_path):
-    path = tmp_path / "it.yaml"
-    path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n")
+def test_seeds_that_share_some_general_models_will_not_be_tested(load):
     many = ["seeds=[0,1,2,3]", "intermediate_seeds=4"]
     found = [power.Power("triviaqa", PARTS, 4, 5.0, 9)]
     for models, shared in ((1, False), (2, True), (4, False)):
-        made = load_experiment(path, [*many, f"general_seeds={models}"])
+        made = load(*many, f"general_seeds={models}")
         said = " ".join(power.lines(found, made))
         assert (f"some of 4 seeds share one of {models} general models" in said) == shared
 
