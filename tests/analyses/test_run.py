@@ -308,24 +308,6 @@ def test_the_card_of_a_row_has_its_policy_text_and_budget_and_a_label_with_marku
     assert str(home) not in text + (tmp_path / "bart" / "maskpolicy.json").read_text()
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["rando"], "did you mean 'random'?"),
-        (["none"], "name a task"),
-        (["random", "--task", "zsr"], "did you mean 'zsre'?"),
-        (["random", "--seed", "7"], "has no seed 7 (it has: 0, 1)"),
-        (["random", "--store", "/no/store"], "does not hold the model of random"),
-    ],
-)
-def test_what_a_run_or_its_store_does_not_have_is_not_exported(
-    refused, home, tmp_path, words, says
-):
-    where = ("--out", tmp_path / "out", "--store", home / "store")
-    assert says in refused("export", home / "run", *where, *words)
-    assert not (tmp_path / "out").exists()
-
-
 def test_forgetting_measures_as_many_passages_of_a_long_document_as_it_says(analyse, tmp_path):
     sentence, rows = "The bridge was built by two brothers in that winter. ", []
     for number in (8, 100):
