@@ -75,12 +75,13 @@ def lm_eval(folder: Path) -> None:
             },
         ],
     }
+    manager = TaskManager(include_defaults=False)  # to read those takes seconds
     for name, step in (("org/good", 2), ("org/bad", 3)):
         tracker = EvaluationTracker(output_path=str(folder / "logs"))
         tracker.general_config_tracker.model_name = name
         tracker.general_config_tracker.model_name_sanitized = name.replace("/", "__")
         found = harness.simple_evaluate(
-            Canned(step), tasks=[choices, free], log_samples=True, task_manager=TaskManager()
+            Canned(step), tasks=[choices, free], log_samples=True, task_manager=manager
         )
         samples = found.pop("samples")
         tracker.save_results_aggregated(results=found, samples=samples)

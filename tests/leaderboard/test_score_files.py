@@ -145,27 +145,32 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     assert "cut off, or not written by lm-evaluation-harness" in refused("board", logs)
 
 
+BOARDS = """
+import sys
+from maskpolicy.app.commands import app
+
+codes = [app(["board", logs, "--json"], standalone_mode=False) for logs in sys.argv[1:]]
+assert codes == [None, 2], codes
+"""
+
+
 @pytest.mark.slow
 def test_real_logs_of_inspect_ai(evals, tmp_path, refused):
     logs = write_logs(evals, "inspect", tmp_path)
     if "inspect_ai" not in sys.modules:
         assert "pip install 'maskpolicy[inspect]'" in refused("board", logs)
-
-    def board(*words):
-        command = [evals, "-m", "maskpolicy", "board", logs, "--json", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=600)
-
-    found = json.loads(board().stdout)
+    whole, cut = sorted(logs.glob("*.eval"))[0], tmp_path / "cut"
+    cut.mkdir()
+    (cut / whole.name).write_bytes(whole.read_bytes()[:900])
+    command = [evals, "-c", BOARDS, logs, cut]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    found = json.loads(done.stdout)
     scores = {row["policy"]: row["scores"]["capitals"] for row in found["rows"]}
     assert scores.keys() == {"mockllm/good", "mockllm/bad"}
     assert (scores["mockllm/good"]["mean"], scores["mockllm/good"]["metric"]) == (50.0, "match")
     assert list(scores["mockllm/good"]["seeds"]) == ["1", "2", "3"]
     assert any("its evaluation has the status error" in note for note in found["notes"])
-    whole = sorted(logs.glob("*.eval"))[0]
-    whole.write_bytes(whole.read_bytes()[:900])
-    broken = board()
-    assert broken.returncode == 2 and len(broken.stderr.splitlines()) == 1
-    assert "not a complete log of inspect_ai" in broken.stderr
+    assert "not a complete log of inspect_ai" in done.stderr.splitlines()[-1]
 
 
 def test_a_quote_that_opens_a_text_joins_no_lines_in_silence(tmp_path):
