@@ -144,20 +144,6 @@ def test_what_changes_the_key_of_a_cell_stands_in_its_config(load):
             assert key == old_key or rest != old, override
 
 
-@pytest.mark.parametrize("section", ["world", "finetune", "model", "general"])
-def test_rows_without_an_intermediate_stage_are_compared_too(section):
-    def plain_row(name: str) -> Result:
-        left = {"policy": {"name": name}}
-        kept = {key: whole()[key] for key in ("task", "model", "world", "general", "finetune")}
-        return replace(result(name, "zsre", 0, 0.5), config=kept | left)
-
-    one, other = plain_row("none"), plain_row("none")
-    key = "seed" if section in ("world", "general") else "name" if section == "model" else "steps"
-    other.config[section][key] = changed(other.config[section][key])
-    with pytest.raises(ConfigError, match=rf"{section}\.{key}: .* -> "):
-        build_leaderboard([run(one), run(other, name="b")])
-
-
 def test_columns_may_have_a_fine_tuning_of_their_own(load):
     tasks = "tasks=[{name: zsre, finetune: {steps: 50}}, triviaqa]"
 
