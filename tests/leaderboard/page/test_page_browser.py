@@ -63,7 +63,7 @@ def wide(tmp_path_factory) -> Path:
     """A page with 27 policies and nine tasks."""
     shares = {f"policy-number {index}": 0.2 + index / 50 for index in range(27)}
     folder = folders.write(
-        tmp_path_factory.mktemp("wide"), shares, tuple(folders.GROUPS), seeds=1, n=30
+        tmp_path_factory.mktemp("wide"), shares, tuple(folders.GROUPS), seeds=1, n=3
     )
     save_page(folders.board(folder), folder / "it.html")
     return folder / "it.html"
