@@ -151,10 +151,9 @@ def test_holms_adjustment_is_that_of_statsmodels(values):
 
 
 @pytest.mark.filterwarnings("ignore::statsmodels.tools.sm_exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("draw", range(3))
-def test_the_error_of_a_balanced_pair_is_that_of_a_mixed_model(draw):
+def test_the_error_of_a_balanced_pair_is_that_of_a_mixed_model():
     """Seeds and groups are crossed random effects, fitted by REML; one row and its baseline."""
-    rng = np.random.default_rng(draw)
+    rng = np.random.default_rng(0)
     seeds, groups = 5, 12
     table = rng.normal(0, 0.1, (seeds, 1)) + rng.normal(0, 0.08, groups)
     table = 0.05 + table + rng.normal(0, 0.05, (seeds, groups))
