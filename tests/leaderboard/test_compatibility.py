@@ -6,6 +6,7 @@ import copy
 from dataclasses import make_dataclass, replace
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,7 +133,8 @@ def test_what_changes_the_key_of_a_cell_stands_in_its_config(load):
 
     def cells(*overrides: str) -> list[tuple[str, Json, list[str]]]:
         made = load(*overrides)
-        found = [stages.build(made).cells[policy.label, "triviaqa", 0] for policy in made.policies]
+        graph = stages.build(made)
+        found = [graph.cells[policy.label, "triviaqa", 0] for policy in made.policies]
         tokenizer = [[s.key for s in topological([c]) if s.kind == "tokenizer"] for c in found]
         settings = [cell_config(made, row, made.tasks[0], 0) for row in made.policies]
         keys = [each.key for each in found]
@@ -233,6 +235,7 @@ CELLS = [
 ALONE = build_leaderboard([replace(run(*CELLS), policies=ORDER)])
 
 
+@hypothesis.settings(max_examples=30)
 @given(st.lists(st.sampled_from([1, 2, 3]), min_size=24, max_size=24))
 def test_a_board_is_the_same_however_its_results_are_spread_over_runs(places):
     first = [one for one, place in zip(CELLS, places, strict=True) if place & 1]
