@@ -22,18 +22,20 @@ def home(request, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def analyse(done, home, monkeypatch):
-    """Run one analysis; returns its JSON.
+def laid_out(monkeypatch) -> None:
+    """Lay out figures once and write them to no file: to draw pictures takes four times as long."""
 
-    Its figure is laid out once and written to no file: to draw a picture takes four times as long.
-    """
-    plugins = [word for path in sorted(home.glob("*.py")) for word in ("--plugin", path)]
-
-    def laid_out(panels, **settings) -> dict[str, bytes]:
+    def lay_out(panels, **settings) -> dict[str, bytes]:
         drawing.figure(panels, **settings).draw_without_rendering()
         return {}
 
-    monkeypatch.setattr(plots, "draw", laid_out)
+    monkeypatch.setattr(plots, "draw", lay_out)
+
+
+@pytest.fixture
+def analyse(done, home, laid_out):
+    """Run one analysis; returns its JSON."""
+    plugins = [word for path in sorted(home.glob("*.py")) for word in ("--plugin", path)]
 
     def analyse(name: str, *keys: str) -> dict:
         words = ("analyze", name, home / "run", *keys, "--store", home / "store", "--json")
