@@ -22,11 +22,10 @@ class Sum:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupLocal(Local):
-    """A fault: `how` at step `at` of process 1, `times` times; a folder of `notes` counts them."""
+    """A fault: `how` at step `at` of process 1, once; a folder of `notes` remembers it."""
 
     how: str = ""
     at: int = 0
-    times: int = 1
     notes: str = ""
 
 
@@ -69,9 +68,8 @@ def _writer(total):
 
 
 def _fail(local, notes):
-    count = len(list(notes.glob("failed*")))
-    if count < local.times:
-        (notes / f"failed{count}").touch()
+    if not (notes / "failed").exists():
+        (notes / "failed").touch()
         if local.how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if local.how == "wrong":
@@ -80,13 +78,11 @@ def _fail(local, notes):
             time.sleep(600)
 
 
-def node(notes, steps=6, processes=2, **local):
-    """Return the stage, with a by-product after half of its steps."""
-    told = GroupLocal(processes=processes, notes=str(notes), **local)
-    half = Stage("grouped-sum", f"of {steps // 2}", Sum(steps // 2), {}, told, "grouped")
-    whole = Stage(
-        "grouped-sum", f"of {steps}", Sum(steps), {}, told, "grouped", byproducts={"half": half}
-    )
+def node(notes, **local):
+    """Return the stage of six steps, and its by-product after half of them."""
+    told = GroupLocal(processes=2, notes=str(notes), **local)
+    half = Stage("grouped-sum", "of 3", Sum(3), {}, told, "grouped")
+    whole = Stage("grouped-sum", "of 6", Sum(6), {}, told, "grouped", byproducts={"half": half})
     return half, whole
 
 

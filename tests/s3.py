@@ -40,7 +40,6 @@ class Bucket:
     lost_answers: set[str] = field(default_factory=set)  # PUTs that succeed with a 500, once
     outage: float = 0.0  # until this time of `time.monotonic`, all requests are spoilt
     spoilt: float = 0.0  # the share of the other requests that are: see `_spoil`
-    ways: list[str] = field(default_factory=list)  # how the next requests are spoilt
     spoilings: Counter[str] = field(default_factory=Counter)  # by way
     random: Random = field(default_factory=lambda: Random(0))
     is_unconditional: bool = False  # If-None-Match is ignored, as old servers do
@@ -202,7 +201,6 @@ class _Handler(BaseHTTPRequestHandler):
             is_out = time.monotonic() < self.bucket.outage
             is_spoilt = is_out or self.bucket.random.random() < self.bucket.spoilt
             way = self.bucket.random.choice(WAYS) if is_spoilt else ""
-            way = self.bucket.ways.pop(0) if self.bucket.ways else way
             self.bucket.spoilings[way] += bool(way)
         if way == "503":
             self._fail(503, "SlowDown")

@@ -40,10 +40,10 @@ def text_of(store, key=KEY):
     return artifact and (artifact.path / "deep" / "file.txt").read_text()
 
 
-def save(store, key=KEY, *steps, text="state"):
+def save(store, key=KEY, *steps):
     """Leave checkpoints, as a process that ended does."""
     for step in steps or (1,):
-        content = f"{text} {step}"
+        content = f"state {step}"
         store.checkpoints(key).save(step, lambda to, c=content: (to / "state").write_text(c))
 
 

@@ -19,8 +19,8 @@ def kind(name, trial, **more):
     return Kind(name, "kills", trial, **more)
 
 
-def lanes(*kinds, wanted=6, minutes=5.0):
-    made = Lanes([(each, wanted) for each in kinds], 2, seed=0)
+def lanes(*kinds, minutes=5.0):
+    made = Lanes([(each, 6) for each in kinds], 2, seed=0)
     before = forks.children([os.getpid()])
     made.run(time.monotonic() + 60 * minutes)
     assert forks.children([os.getpid()]) == before  # all have ended

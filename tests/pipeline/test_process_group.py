@@ -82,7 +82,7 @@ run(pathlib.Path("{}"), how="waits", at=2)
 @clusters.needs_proc
 def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     running = forked.Script(WAITS.format(tmp_path))
-    until((tmp_path / "notes" / "failed0").exists, running)
+    until((tmp_path / "notes" / "failed").exists, running)
     pids = [int((tmp_path / "notes" / f"pid{rank}").read_text()) for rank in (0, 1)]
     assert not any(map(clusters.gone, pids))
     running.send_signal(signal.SIGKILL)

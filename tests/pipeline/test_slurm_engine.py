@@ -175,7 +175,7 @@ def sbatch(tmp_path, monkeypatch):
 
 def test_no_array_is_larger_than_slurm_allows(experiment, store, tmp_path, monkeypatch, sbatch):
     sbatch(f"grep -e --array $1 >> {tmp_path}/arrays; echo job 7")
-    monkeypatch.setattr(slurm_engine, "_MOST", 3, raising=False)
+    monkeypatch.setattr(slurm_engine, "_MOST", 3)
     with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
         for seed in range(5):
             last = engine.submit(call_of(tiny.node("a", seed), store, {}), print)
