@@ -34,34 +34,18 @@ def total(store, stage) -> int:
     return json.loads((store.path(stage.key) / "total.json").read_text())
 
 
-def starts(folder: Path) -> list[str]:
-    return sorted((folder / "notes" / "starts").read_text().splitlines())
-
-
 @pytest.mark.usefixtures("in_forks")
 def test_two_processes_compute_a_stage_and_its_byproduct(tmp_path):
     outcomes, store, (half, whole) = run(tmp_path)
     assert [outcome.error for outcome in outcomes.values()] == [None, None]
     assert (total(store, half), total(store, whole)) == (6, 21)
-    assert starts(tmp_path) == ["0: 0", "1: 0"]
+    starts = (tmp_path / "notes" / "starts").read_text().splitlines()
+    assert sorted(starts) == ["0: 0", "1: 0"]
     assert store.recall(half.key)["record"]["facts"] == {"step": 3}
     record = store.recall(whole.key)["record"]
     assert record["facts"]["threads"] == 1
     assert record["local"]["processes"] == 2
     assert store.checkpoints(whole.key).steps() == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("in_forks")
-def test_a_killed_process_costs_one_line_and_the_steps_since_the_checkpoint(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING):
-        outcomes, store, (_, whole) = run(tmp_path, how="killed", at=4)
-    assert outcomes[whole.key].error is None
-    assert total(store, whole) == 21
-    assert starts(tmp_path) == ["0: 0", "0: 3", "1: 0", "1: 3"]
-    (line,) = [message for message in caplog.messages if "killed" in message]
-    says = "grouped-sum of 6: its process was killed: it starts again from its last checkpoint"
-    assert line == says
 
 
 @pytest.mark.usefixtures("in_forks")
@@ -108,10 +92,13 @@ def train(folder: Path, steps: int, every: int = 0, **fault):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_forks")
-def test_a_killed_training_goes_on_from_its_checkpoint_with_the_same_bits(tmp_path):
+def test_a_killed_training_costs_one_line_and_goes_on_with_the_same_bits(tmp_path, caplog):
     _, _, whole = train(tmp_path / "whole", 12)
-    error, notes, made = train(tmp_path / "killed", 12, how="killed", at=8)
+    with caplog.at_level(logging.WARNING):
+        error, notes, made = train(tmp_path / "killed", 12, how="killed", at=8)
     assert error is None
+    (line,) = [message for message in caplog.messages if "killed" in message]
+    assert line.endswith("its process was killed: it starts again from its last checkpoint")
     starts = (notes / "starts").read_text().split()
     assert len(starts) == 8
     assert sum(int(step) >= 7 for step in starts[1::2]) == 2
