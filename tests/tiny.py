@@ -6,7 +6,6 @@ python tests/tiny.py everywhere FOLDER
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -196,8 +195,6 @@ def run(place, count_file=None, pause="0", cache=None):
     if "TINY_LIMIT" in os.environ:  # a disk on which no file may grow beyond so many bytes
         limit = int(os.environ["TINY_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    if "TINY_NO_LOCKS" in os.environ:  # a file system without locks
-        fcntl.flock = calls.no_locks
     print("ready", flush=True)
     try:
         outcomes = execute(diamond(steps=steps, every=every, **local), open_store(place, cache))

@@ -149,15 +149,6 @@ def test_a_run_of_another_host_is_known_although_its_lock_is_not(store, monkeypa
     assert not store.knows_run(run)
 
 
-def test_two_commands_without_locks_end_with_the_same_bytes(store, tmp_path):
-    words = ("tiny.py", "run", store.root, tmp_path / "count", "0.02")
-    running = [start(*words, TINY_NO_LOCKS="1") for _ in range(2)]
-    assert [ended(each) for each in running] == [(0, "")] * 2
-    assert tiny.content(store, tiny.diamond()) == tiny.alone(tiny.diamond())
-    assert all(store.verify(key) is None for key in store.committed())
-    assert names(store, "temporary", "quarantine") == []
-
-
 # disks
 
 
