@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from clusters import PATIENCE
 
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.graph.execution import execute
@@ -86,21 +91,43 @@ def below(bucket, prefix=""):
     return [entry.name for entry in bucket.entries(prefix)]
 
 
-def start(script, *words, **environment):
-    """Start tiny.py, tiny_bucket.py, or the text of a script in a new process."""
-    command = ["-c", script] if "\n" in script else [TESTS / script]
+def killed_often(script, command, *words):
+    """Give tiny.py or tiny_bucket.py a folder in memory; return how many kills it made."""
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     path = os.pathsep.join((str(TESTS.parent), str(TESTS)))
-    return subprocess.Popen(
-        [sys.executable, *command, *map(str, words)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path} | environment,
-    )
+    with tempfile.TemporaryDirectory(dir=fast) as folder:
+        done = subprocess.run(
+            [sys.executable, TESTS / script, command, folder, *words],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+    assert done.stderr == ""
+    return int(done.stdout)
 
 
-def ended(process):
-    """Wait for a process; return its exit code and its lines on stderr."""
-    _, errors = process.communicate()
-    return process.returncode, errors
+@contextmanager
+def beside(work, *given, **named):
+    """Call a function in a forked process, which is killed if the block ends before it."""
+    other = get_context("fork").Process(target=work, args=given, kwargs=named)
+    other.start()
+    try:
+        yield other
+    finally:
+        other.kill()
+        other.join(PATIENCE)
+
+
+@contextmanager
+def held(enter):
+    """Let a forked process enter what a function returns, and kill it at the end of the block."""
+    ready = get_context("fork").Event()
+
+    def hold():
+        with enter():
+            ready.set()
+            signal.pause()
+
+    with beside(hold):
+        assert ready.wait(PATIENCE)
+        yield

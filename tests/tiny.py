@@ -1,6 +1,5 @@
 """A tiny graph with checkpoints, and a script that runs it, or is killed in it.
 
-python tests/tiny.py run STORE [COUNT_FILE [SECONDS_PER_STEP [CACHE]]]
 python tests/tiny.py everywhere FOLDER
 """
 
@@ -10,7 +9,6 @@ import hashlib
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 import time
@@ -21,11 +19,9 @@ from tempfile import TemporaryDirectory
 
 from faults import calls, forks
 
-from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.opening import open_store
 
 
 @dataclass(frozen=True)
@@ -188,24 +184,6 @@ def alone(stages):
         return content(store, stages)
 
 
-def run(place, count_file=None, pause="0", cache=None):
-    """Run the diamond as a command would; a StoreError is one line and exit code 2."""
-    local = {"pause": float(pause)} | ({"count": count_file} if count_file else {})
-    steps, every = (int(number) for number in os.environ.get("TINY_STEPS", "6,2").split(","))
-    if "TINY_LIMIT" in os.environ:  # a disk on which no file may grow beyond so many bytes
-        limit = int(os.environ["TINY_LIMIT"])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    print("ready", flush=True)
-    try:
-        outcomes = execute(diamond(steps=steps, every=every, **local), open_store(place, cache))
-    except StoreError as error:
-        print(error, file=sys.stderr)
-        return 2
-    errors = [outcome.error for outcome in outcomes.values() if outcome.error]
-    print(*errors, file=sys.stderr, sep="\n", end="")
-    return 1 if errors else 0
-
-
 def everywhere(place):
     """Kill the run at its 1st, 2nd, .. change of the file system, and resume it each time."""
     folder = Path(place)
@@ -256,4 +234,4 @@ def in_child(root, moment=None):
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    sys.exit({"run": run, "everywhere": everywhere}[command](*words))
+    sys.exit({"everywhere": everywhere}[command](*words))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from uuid import uuid4
 
+import clusters
+import forked
 import pytest
 import tiny
-from stores import KEY, OTHER, below, commit, ended, names, start, text_of
+from stores import KEY, OTHER, below, commit, killed_often, names, text_of
 
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.keys import digest
@@ -232,11 +232,21 @@ def test_before_each_request_another_machine_does_all_of_its_work(first, second,
     assert not caplog.records
 
 
+RUN = """
+import tiny
+from maskpolicy.pipeline.graph.execution import execute
+from maskpolicy.pipeline.store.opening import open_store
+"""
+
+
 @OF_ALL_KINDS
 def test_two_machines_end_with_the_same_bytes(url, tmp_path):
-    words = ("tiny.py", "run", url, tmp_path / "count", "0.02")
-    running = [start(*words, tmp_path / name) for name in "ab"]
-    assert [ended(each) for each in running] == [(0, "")] * 2
+    def run(cache):
+        at = f"open_store({url!r}, {str(tmp_path / cache)!r})"
+        return forked.Script(f"{RUN}execute(tiny.diamond(pause=0.02), {at})")
+
+    running = [run("one"), run("two")]
+    assert [clusters.finish(each) for each in running] == ["", ""]
     third = open_store(url, tmp_path / "third")
     for stage_ in tiny.diamond():
         third.get(stage_.key)
@@ -245,11 +255,7 @@ def test_two_machines_end_with_the_same_bytes(url, tmp_path):
 
 @pytest.mark.slow
 def test_a_machine_that_is_killed_at_some_request_leaves_nothing_broken():
-    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=fast) as folder:
-        output, errors = start("tiny_bucket.py", "killed", folder, 23).communicate()
-    assert errors == ""
-    assert int(output) > 100
+    assert killed_often("tiny_bucket.py", "killed", "23") > 100
 
 
 # requests and errors

@@ -5,11 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import shutil
 import signal
-import tempfile
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from contextlib import suppress
 from pathlib import Path
 
 import clusters
@@ -19,7 +18,7 @@ import tiny
 from clusters import until
 from faults import calls
 from refusals import refused
-from stores import KEY, OTHER, RECORDS, commit, ended, flip, names, start, text_of
+from stores import KEY, OTHER, RECORDS, beside, commit, flip, held, killed_often, names, text_of
 
 from maskpolicy.analyses.cache import derive
 from maskpolicy.core.errors import StoreError
@@ -29,15 +28,6 @@ from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
 
-HOLD = """
-import sys
-from maskpolicy.pipeline.store.artifacts import Store
-with Store(sys.argv[1]).lock(sys.argv[-1]) as is_mine:
-    print(is_mine, flush=True)
-    sys.stdin.read()
-"""
-
-
 # one host
 
 
@@ -45,17 +35,14 @@ def test_a_key_is_held_by_one_process_until_that_one_ends(store):
     flip(commit(store) / "deep" / "file.txt")
     with store.lock(OTHER), store.lock(OTHER) as again:
         assert again and not store.is_busy(OTHER)
-    holder = start(HOLD, store.root, KEY)
-    assert holder.stdout.readline() == "True\n"
     fresh = Store(store.root)
-    assert fresh.is_busy(KEY)
-    with fresh.lock(KEY) as is_mine, fresh.lock(OTHER) as other_is_mine:
-        assert (is_mine, other_is_mine) == (False, True)
-    assert fresh.get(KEY) is None  # it is damaged, and nevertheless stays
-    assert not fresh.drop(KEY)
-    assert store.path(KEY).exists()
-    holder.kill()
-    holder.communicate()
+    with held(lambda: Store(store.root).lock(KEY)):
+        assert fresh.is_busy(KEY)
+        with fresh.lock(KEY) as is_mine, fresh.lock(OTHER) as other_is_mine:
+            assert (is_mine, other_is_mine) == (False, True)
+        assert fresh.get(KEY) is None  # it is damaged, and nevertheless stays
+        assert not fresh.drop(KEY)
+        assert store.path(KEY).exists()
     assert not fresh.is_busy(KEY)
     assert fresh.get(KEY) is None
     assert not store.path(KEY).exists()
@@ -73,11 +60,7 @@ def test_the_next_holder_removes_what_a_dead_process_of_this_host_left(store):
 
 @pytest.mark.slow
 def test_kill_9_at_each_change_of_the_file_system_in_turn():
-    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
-    with tempfile.TemporaryDirectory(dir=fast) as folder:
-        output, errors = start("tiny.py", "everywhere", folder).communicate()
-    assert errors == ""
-    assert int(output) > 50
+    assert killed_often("tiny.py", "everywhere") > 50
 
 
 # two hosts, whose file system does not share locks
@@ -157,10 +140,13 @@ LONG = {"steps": 500, "every": 100}
 
 def test_a_file_too_large_for_the_disk_is_one_line_and_loses_nothing(store):
     commit(store)
-    limited = start("tiny.py", "run", store.root, TINY_STEPS="500,100", TINY_LIMIT="3000")
-    code, errors = ended(limited)
-    assert (code, errors.count("\n")) == (2, 1)
-    assert str(store.root) in errors and "File too large" in errors
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    try:
+        says = f"{store.root}.*File too large"
+        refused(execute, tiny.diamond(**LONG), store, error=StoreError, match=says)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert names(store, "temporary") == []
     assert text_of(Store(store.root)) == "content"
     stores.compute(tiny.diamond(**LONG), Store(store.root))
@@ -197,32 +183,15 @@ def test_other_processes_say_why_a_store_cannot_be_written(small_disk, options, 
     refused(answer_elsewhere, call, print, error=StoreError, match=f"{says}.*--store")
 
 
-def compute(root, graph, settings):
-    execute(graph(**settings), Store(root))
-
-
-@contextmanager
-def beside(store, graph, **settings):
-    """Run another process on the graph; it is killed if it is there at the end of the block."""
-    other = get_context("fork").Process(target=compute, args=(store.root, graph, settings))
-    other.start()
-    try:
-        yield other
-    finally:
-        other.kill()
-        other.join(clusters.PATIENCE)
-
-
 def committed(store, stage):
     return json.loads((store.path(stage.key) / "MANIFEST.json").read_text())["committed"]
 
 
 def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, count):
-    settings = {"count": str(count), "pause": 0.05}
-    users = after_early, after_long = tiny.training(**settings)
+    users = after_early, after_long = tiny.training(count=str(count), pause=0.05)
     early, long = after_early.inputs["x"], after_long.inputs["x"]
     events = []
-    with beside(store, tiny.training, **settings) as other:
+    with beside(execute, users, Store(store.root)) as other:
         until(lambda: count.read_text() == "long\n")
         outcomes = execute(users, store, events.append)
         other.join(clusters.PATIENCE)
@@ -235,10 +204,9 @@ def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, 
 
 
 def test_another_command_resumes_the_training_of_a_dead_one_with_its_byproduct(store, count):
-    settings = {"count": str(count), "pause": 0.02}
-    users = tiny.training(**settings)
+    users = tiny.training(count=str(count), pause=0.02)
     early, long = (user.inputs["x"] for user in users)
-    with beside(store, tiny.training, **settings) as other:
+    with beside(execute, users, Store(store.root)) as other:
         until(lambda: store.checkpoints(long.key).steps())
         os.kill(other.pid, signal.SIGSTOP)
         assert store.is_busy(long.key)  # as it is when a command is stopped
@@ -266,38 +234,29 @@ def test_a_stage_that_another_command_computes_delays_no_other_one(store):
     assert not any(outcome.error for outcome in outcomes.values())
 
 
-def broken(**settings):
-    told = tiny.TinyLocal(**settings, label="broken")
-    fail = Stage("tiny-fail", "broken", tiny.Failure("bad luck\nand more"), {}, told)
-    return [tiny.node("after", 1, {"x": fail}), *tiny.diamond(**settings)]
-
-
 def test_three_commands_compute_each_stage_once(store, count):
     """A stage that fails is tried by each command, because none stands for another."""
-    settings = {"count": str(count), "pause": 0.05}
-    with beside(store, broken, **settings) as one, beside(store, broken, **settings) as two:
-        outcomes = execute(broken(**settings), store)
+    told = {"count": str(count), "pause": 0.05}
+    fail = Stage("tiny-fail", "", tiny.Failure("bad luck\nand more"), {}, tiny.TinyLocal(**told))
+    work = [tiny.node("after", 1, {"x": fail}), *tiny.diamond(**told)]
+    with (
+        beside(execute, work, Store(store.root)) as one,
+        beside(execute, work, Store(store.root)) as two,
+    ):
+        outcomes = execute(work, store)
         for other in (one, two):
             other.join(clusters.PATIENCE)
             assert other.exitcode == 0
-    lines = sorted(each for each in count.read_text().splitlines() if each != "broken")
-    assert lines == list("abcd")
-    assert outcomes[broken()[0].inputs["x"].key].error == "ValueError: bad luck"
+    assert sorted(count.read_text().split()) == list("abcd")
+    assert outcomes[fail.key].error == "ValueError: bad luck"
     assert tiny.content(store, tiny.diamond()) == tiny.alone(tiny.diamond())
 
 
-def derived(root, count):
-    told = tiny.TinyLocal(count=count, pause=0.05)
-    derive(Store(root), "tiny-walk", "derived", tiny.Walk(1, 4, 1), {}, told)
-
-
 def test_two_commands_derive_a_stage_of_an_analysis_once(store, count):
-    others = [
-        get_context("fork").Process(target=derived, args=(store.root, str(count))) for _ in range(2)
-    ]
-    for other in others:
-        other.start()
-    for other in others:
+    told = tiny.TinyLocal(count=str(count), pause=0.05)
+    asked = ("tiny-walk", "derived", tiny.Walk(1, 4, 1), {}, told)
+    with beside(derive, Store(store.root), *asked) as other:
+        derive(store, *asked)
         other.join(clusters.PATIENCE)
         assert other.exitcode == 0
     assert count.read_text() == "\n"

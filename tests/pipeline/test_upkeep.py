@@ -8,7 +8,20 @@ from datetime import timedelta
 
 import pytest
 import tiny
-from stores import FOURTH, KEY, OTHER, THIRD, below, commit, flip, names, save, start, text_of
+from stores import (
+    FOURTH,
+    KEY,
+    OTHER,
+    THIRD,
+    below,
+    beside,
+    commit,
+    flip,
+    held,
+    names,
+    save,
+    text_of,
+)
 
 from maskpolicy.pipeline.graph import execution
 from maskpolicy.pipeline.graph.execution import execute
@@ -115,23 +128,11 @@ def test_what_a_run_needs_stays_with_all_that_it_was_computed_from(store):
     assert store.checkpoints(resumed).steps() == []
 
 
-HOLD = """
-import sys
-from maskpolicy.pipeline.store.artifacts import Store
-with Store(sys.argv[1]).using([sys.argv[-1]]):
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
-
-
 def test_a_dead_process_keeps_nothing(store):
     commit(store)
-    running = start(HOLD, store.root, KEY)
-    assert running.stdout.readline() == "ready\n"
-    prune(store, older=0)
-    assert (store.committed(), store.in_use()) == ({KEY}, {KEY})
-    running.kill()
-    running.communicate()
+    with held(lambda: Store(store.root).using([KEY])):
+        prune(store, older=0)
+        assert (store.committed(), store.in_use()) == ({KEY}, {KEY})
     prune(store, older=0)
     assert store.committed() == set()
     assert names(store, "in_use", "locks") == []
@@ -146,18 +147,17 @@ def test_the_list_of_a_run_on_another_host_stays_for_a_month(store):
 
 
 @pytest.mark.slow
-def test_a_run_beside_prune_computes_each_stage_once(store, tmp_path):
+def test_a_run_beside_prune_computes_each_stage_once(store, count):
     """Also stages that were finished before, and that --older would take at any time."""
-    running = start("tiny.py", "run", store.root, tmp_path / "count", "0.05")
-    assert running.stdout.readline() == "ready\n"
-    pruned = 0
-    while running.poll() is None:
-        prune(Store(store.root), older=0)
-        pruned += 1
-        time.sleep(0.01)
-    assert running.communicate()[1] == ""
+    stages, pruned = tiny.diamond(pause=0.05, count=str(count)), 0
+    with beside(execute, stages, Store(store.root)) as running:
+        while running.is_alive():
+            prune(Store(store.root), older=0)
+            pruned += 1
+            time.sleep(0.01)
+        assert running.exitcode == 0
     assert pruned > 5
-    assert sorted((tmp_path / "count").read_text().split()) == ["a", "b", "c", "d"]
+    assert sorted(count.read_text().split()) == ["a", "b", "c", "d"]
 
 
 # a bucket
