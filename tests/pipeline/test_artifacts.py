@@ -77,10 +77,6 @@ def test_a_key_is_a_digest(store, key):
 # reads
 
 
-def remove(path):
-    (path / "deep" / "file.txt").unlink()
-
-
 def link(path):
     (path / "deep" / "file.txt").rename(path.parent / "elsewhere")
     (path / "deep" / "file.txt").symlink_to(path.parent / "elsewhere")
@@ -93,11 +89,8 @@ def be_another(path):
 
 DAMAGES = {
     "a flipped bit": lambda path: flip(path / "deep" / "file.txt"),
-    "a flipped bit of the manifest": lambda path: flip(path / "MANIFEST.json"),
-    "no file": remove,
     "one file more": lambda path: (path / "extra.txt").write_text("extra"),
     "a link": link,
-    "no manifest": lambda path: (path / "MANIFEST.json").unlink(),
     "another manifest": be_another,
 }
 
