@@ -56,12 +56,12 @@ def raise_wrong():
         (raise_wrong, "it 1: other bytes"),
         (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "it 1: its process ended with -9"),
-        (signal.pause, "it 1: did not end within 5 s"),
+        (signal.pause, "it 1: did not end within 2 s"),
     ],
 )
 def test_a_wrong_trial_is_named_and_the_others_are_made(fault, says, monkeypatch):
     if fault is signal.pause:
-        monkeypatch.setattr("faults.lanes._LONGEST", 5.0)
+        monkeypatch.setattr("faults.lanes._LONGEST", 2.0)
 
     def trial(number, rng):
         if number == 1:
@@ -84,7 +84,7 @@ def test_running_trials_are_stopped_at_the_end_and_do_not_count(tmp_path):
         forks.wait(forks.start(waits, tmp_path / "said"))
         return Counter(trials=1, kills=1)
 
-    found = lanes(kind("it", trial), minutes=0.05)
+    found = lanes(kind("it", trial), minutes=0.02)
     assert (found.found, found.wrong) == ([Counter()], [])
     assert found.missing() == ["it: 0 of 6"]
     clusters.all_gone([int(path.name) for path in tmp_path.glob("[0-9]*")])
