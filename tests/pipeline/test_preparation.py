@@ -123,7 +123,7 @@ def test_packed_passages_run_across_documents_and_are_full(folder, tmp_path):
     assert found[True] == [12, 12, 3, 12, 12, 3]  # documents of two files are not joined
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "kilt_knowledgesource.json"])
+@pytest.mark.parametrize("name", ["a.csv", "kilt_knowledgesource.json"])
 def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
     folder, tmp_path, name, monkeypatch
 ):
