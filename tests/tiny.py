@@ -137,14 +137,16 @@ def node(label, seed=0, inputs=None, steps=6, every=2, transient=False, **local)
     return Stage("tiny-walk", label, params, inputs or {}, told, "tiny", transient)
 
 
+def broken(label="broken", inputs=None, **local):
+    """Return a stage that always fails."""
+    failure = Failure("bad luck\nand more")
+    return Stage("tiny-fail", label, failure, inputs or {}, TinyLocal(**local, label=label))
+
+
 def training(fails=False, **settings):
     """Return a long walk that makes a short one on its way, and a user of each."""
     early = node("early", 1, steps=4, every=1, **settings)
-    if fails:
-        told = TinyLocal(**settings, label="long")
-        long = Stage("tiny-fail", "long", Failure("bad luck"), {}, told)
-    else:
-        long = node("long", 1, steps=40, every=1, **settings)
+    long = broken("long", **settings) if fails else node("long", 1, steps=40, every=1, **settings)
     long = replace(long, byproducts={"4": early})
     users = (("after early", early), ("after long", long))
     return [node(label, 2, {"x": made}, steps=2, **settings) for label, made in users]

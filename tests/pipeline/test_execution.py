@@ -8,12 +8,12 @@ from concurrent.futures import Future
 import pytest
 import tiny
 from stores import interrupted
-from tiny import diamond, node
+from tiny import broken, diamond, node
 
 from maskpolicy.pipeline.graph.calls import Answer, answer
 from maskpolicy.pipeline.graph.events import Event
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
 
@@ -22,12 +22,6 @@ from maskpolicy.pipeline.store.disk import Disk
 def stages(count):
     """Return a diamond that is counted."""
     return diamond(count=str(count))
-
-
-def broken(inputs=None, **local):
-    """Return a stage that always fails."""
-    local = tiny.TinyLocal(**local, label="broken")
-    return Stage("tiny-fail", "broken", tiny.Failure("bad luck\nand more"), inputs or {}, local)
 
 
 def words(events: list[Event]) -> list[str]:
@@ -59,7 +53,7 @@ def test_the_transient_artifact_is_dropped_and_computed_again_for_a_missing_user
 
 def test_a_transient_artifact_waits_for_all_its_users(store):
     a = node("a", 1, transient=True)
-    ready, failing = node("b", 2, {"a": a}), broken({"a": a})
+    ready, failing = node("b", 2, {"a": a}), broken(inputs={"a": a})
     execute([ready, failing], store)
     assert store.get(a.key) is not None
     execute([ready], store)
@@ -120,7 +114,7 @@ def test_a_byproduct_is_made_on_the_way_with_the_bytes_of_its_own_stage(store, c
 
 def test_a_failure_stops_only_what_depends_on_it(store):
     a = node("a", 1)
-    bad = broken({"a": a})
+    bad = broken(inputs={"a": a})
     after = node("after", 1, {"x": bad})
     last = node("last", 1, {"x": after})
     other = node("other", 1, {"a": a})

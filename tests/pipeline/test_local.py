@@ -109,8 +109,7 @@ def test_stages_are_computed_at_a_time_with_reports_logs_and_the_bytes_of_one(
 
 
 def test_a_failure_and_an_unusable_store_travel(store, engine):
-    fail = Stage("tiny-fail", "", tiny.Failure("bad luck"), {}, tiny.TinyLocal())
-    (outcome,) = execute([fail], store, engine=engine).values()
+    (outcome,) = execute([tiny.broken()], store, engine=engine).values()
     assert (outcome.error, type(outcome.exception)) == ("ValueError: bad luck", ValueError)
     (store.root / "artifacts").write_text("")
     with pytest.raises(StoreError):

@@ -161,8 +161,7 @@ def test_all_is_done_at_the_end_although_a_transient_artifact_is_gone(store):
 
 
 def test_a_failure_is_shown_with_the_stages_that_it_blocks_until_the_next_run(store):
-    broken = Stage("tiny-fail", "broken", tiny.Failure("bad luck"), {}, tiny.TinyLocal())
-    stages = [node("after", 1, {"x": broken}), node("other", 2)]
+    stages = [node("after", 1, {"x": tiny.broken()}), node("other", 2)]
     execute(stages, store)
     found = status(store, *stages)
     (failed,) = found.failed

@@ -131,11 +131,10 @@ def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
 
 def intermediate(folder: Path) -> tuple[Path, dict]:
     """Return the folder of the intermediate stage's artifact, and its record."""
-    for path in (folder / "store" / "artifacts").glob("*/MANIFEST.json"):
-        record = json.loads(path.read_text())["record"]
-        if record["kind"] == "intermediate":
-            return path.parent, record
-    raise AssertionError(folder)
+    store = Store(folder / "store")
+    records = {each["key"]: each["record"] for each in store.records(dropped=False)}
+    (key,) = (key for key, record in records.items() if record["kind"] == "intermediate")
+    return store.path(key), records[key]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import resource
 import shutil
@@ -184,7 +183,7 @@ def test_other_processes_say_why_a_store_cannot_be_written(small_disk, options, 
 
 
 def committed(store, stage):
-    return json.loads((store.path(stage.key) / "MANIFEST.json").read_text())["committed"]
+    return store.peek(stage.key)["committed"]
 
 
 def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, count):
@@ -236,9 +235,8 @@ def test_a_stage_that_another_command_computes_delays_no_other_one(store):
 
 def test_three_commands_compute_each_stage_once(store, count):
     """A stage that fails is tried by each command, because none stands for another."""
-    told = {"count": str(count), "pause": 0.05}
-    fail = Stage("tiny-fail", "", tiny.Failure("bad luck\nand more"), {}, tiny.TinyLocal(**told))
-    work = [tiny.node("after", 1, {"x": fail}), *tiny.diamond(**told)]
+    fail = tiny.broken()
+    work = [tiny.node("after", 1, {"x": fail}), *tiny.diamond(count=str(count), pause=0.05)]
     with (
         beside(execute, work, Store(store.root)) as one,
         beside(execute, work, Store(store.root)) as two,
