@@ -293,10 +293,6 @@ def test_unsupported_feedback_is_one_line_before_any_work(folder):
         built(folder, {"name": "mixture", "members": ["random", "again"]})
     with pytest.raises(ConfigError, match="predicts, which a collator does not know: use"):
         MaskingCollator("again", small.tokenizer())
-    with pytest.raises(ConfigError, match="every: "):
-        built(folder, {"name": "again", "every": 0})
-    with pytest.raises(ConfigError, match=r"policies\[0\].hidden: must be > 0 and <= 1"):
-        built(folder, {"name": "entropy-aware", "hidden": 0})
     with pytest.raises(ConfigError, match="rate must be above 0 and at most 1, not 0"):
         small.current().guess(small.passages(), 0)
 
