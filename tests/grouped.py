@@ -1,4 +1,4 @@
-"""Stages that several processes compute together, and ways for them to fail."""
+"""A training that several processes compute together, and ways for it to fail."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maskpolicy.core.errors import DataError, StageError
-from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
-
-
-@dataclass(frozen=True)
-class Sum:
-    """How many numbers to add up."""
-
-    steps: int
+from maskpolicy.pipeline.graph.nodes import Local, stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,44 +22,6 @@ class GroupLocal(Local):
     notes: str = ""
 
 
-@stage("grouped-sum")
-def add(params: Sum, inputs, out, run):
-    """Add up numbers; each process adds its share, and a checkpoint is kept after each step."""
-    import torch
-
-    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    notes = Path(run.local.notes)
-    (notes / f"pid{rank}").write_text(str(os.getpid()))
-    done, total = 0, 0
-    saved = run.checkpoints.latest()
-    if saved is not None:
-        done, total = saved[0], json.loads((saved[1] / "total.json").read_text())
-    _note_start(notes, rank, done)
-    for step in range(done + 1, params.steps + 1):
-        if rank == 1 and step == run.local.at:
-            _fail(run.local, notes)
-        part = torch.tensor([step if step % count == rank else 0])
-        torch.distributed.all_reduce(part)
-        total += int(part)
-        run.progress(step, params.steps, f"total {total}")
-        if rank == 0 and "half" in run.byproducts and step == params.steps // 2:
-            run.byproducts["half"](_writer(total), {"step": step})
-        if rank == 0:
-            run.checkpoints.save(step, _writer(total))
-        torch.distributed.barrier()  # so that process 1 fails after the checkpoint
-    run.facts["threads"] = torch.get_num_threads()
-    _writer(total)(out)
-
-
-def _note_start(notes, rank, done):
-    with (notes / "starts").open("a") as file:
-        file.write(f"{rank}: {done}\n")
-
-
-def _writer(total):
-    return lambda to: (to / "total.json").write_text(json.dumps(total))
-
-
 def _fail(local, notes):
     if not (notes / "failed").exists():
         (notes / "failed").touch()
@@ -76,14 +31,6 @@ def _fail(local, notes):
             raise DataError("row 7 of it.jsonl has no answer")
         if local.how == "waits":
             time.sleep(600)
-
-
-def node(notes, **local):
-    """Return the stage of six steps, and its by-product after half of them."""
-    told = GroupLocal(processes=2, notes=str(notes), **local)
-    half = Stage("grouped-sum", "of 3", Sum(3), {}, told, "grouped")
-    whole = Stage("grouped-sum", "of 6", Sum(6), {}, told, "grouped", byproducts={"half": half})
-    return half, whole
 
 
 @dataclass(frozen=True)
@@ -106,7 +53,9 @@ def train(params: Loop, inputs, out, run):
     rank, notes = torch.distributed.get_rank(), Path(run.local.notes)
     scores = iter([0.5 + rank, 0.9 - rank, 0.2, 0.1])
     saved = run.checkpoints.latest()
-    _note_start(notes, rank, saved[0] if saved else 0)
+    (notes / f"pid{rank}").write_text(str(os.getpid()))
+    with (notes / "starts").open("a") as file:
+        file.write(f"{rank}: {saved[0] if saved else 0}\n")
 
     def fail(where):
         if rank == 1 and run.local.how == where:
@@ -135,3 +84,4 @@ def train(params: Loop, inputs, out, run):
     save_file({"w": alone.weights(model)}, notes / f"{rank}.safetensors")
     (notes / f"{rank}.json").write_text(json.dumps(done))
     (out / "done.json").write_text(json.dumps(done))
+    run.facts["threads"] = torch.get_num_threads()

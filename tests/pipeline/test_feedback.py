@@ -299,12 +299,15 @@ def test_unsupported_feedback_is_one_line_before_any_work(folder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_forks")
-def test_several_processes_train_the_parts(folder, store):
-    resources = {"intermediate": {"processes": 2}}
-    graph = built(folder, "fixed", "again", resources=resources, intermediate={"steps": 10})
+def test_several_processes_train_the_parts_and_keep_a_model_on_the_way(folder, store):
+    keys = {"resources": {"intermediate": {"processes": 2}}, "checkpoint_steps": [4]}
+    graph = built(folder, "fixed", "again", intermediate={"steps": 10}, **keys)
     one, cut = (graph.pretrained[name, 0] for name in ("fixed", "again"))
-    compute([one, cut], store)
+    early, events = [on_the_way(stage)[4] for stage in (one, cut)], []
+    compute([one, cut, *early], store, listener=events.append)
     assert weights(store, one) == weights(store, cut)
+    assert weights(store, early[0]) == weights(store, early[1])
+    assert not {"started"} & {event.what for event in events if event.stage in early}
 
 
 def test_the_warnings_of_a_part_name_the_block_of_its_budget():

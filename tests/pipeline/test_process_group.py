@@ -20,64 +20,8 @@ from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 
-def run(folder: Path, **fault):
-    """Compute the sum of 1 to 6 in two processes; returns outcome, store and stages."""
-    notes = folder / "notes"
-    notes.mkdir()
-    half, whole = grouped.node(notes, **fault)
-    store = Store(folder / "store")
-    outcomes = execute([whole, half], store)
-    return outcomes, store, (half, whole)
-
-
-def total(store, stage) -> int:
-    return json.loads((store.path(stage.key) / "total.json").read_text())
-
-
-@pytest.mark.usefixtures("in_forks")
-def test_two_processes_compute_a_stage_and_its_byproduct(tmp_path):
-    outcomes, store, (half, whole) = run(tmp_path)
-    assert [outcome.error for outcome in outcomes.values()] == [None, None]
-    assert (total(store, half), total(store, whole)) == (6, 21)
-    starts = (tmp_path / "notes" / "starts").read_text().splitlines()
-    assert sorted(starts) == ["0: 0", "1: 0"]
-    assert store.recall(half.key)["record"]["facts"] == {"step": 3}
-    record = store.recall(whole.key)["record"]
-    assert record["facts"]["threads"] == 1
-    assert record["local"]["processes"] == 2
-    assert store.checkpoints(whole.key).steps() == []
-
-
-@pytest.mark.usefixtures("in_forks")
-def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
-    outcomes, _, (_, whole) = run(tmp_path, how="wrong", at=5)
-    assert outcomes[whole.key].error == "row 7 of it.jsonl has no answer"
-    assert type(outcomes[whole.key].exception).__name__ == "DataError"
-
-
-WAITS = """
-import forked, pathlib
-from tests.pipeline.test_process_group import run
-forked.fork_jobs()
-run(pathlib.Path("{}"), how="waits", at=2)
-"""
-
-
-@clusters.needs_proc
-def test_the_processes_end_with_the_one_that_started_them(tmp_path):
-    running = forked.Script(WAITS.format(tmp_path))
-    until((tmp_path / "notes" / "failed").exists, running)
-    pids = [int((tmp_path / "notes" / f"pid{rank}").read_text()) for rank in (0, 1)]
-    assert not any(map(clusters.gone, pids))
-    running.send_signal(signal.SIGKILL)
-    clusters.all_gone(pids)
-
-
-# the training loop
-
-
 def train(folder: Path, steps: int, every: int = 0, **fault):
-    """Train in two processes; returns the error, the folder of notes, and weights and records."""
+    """Train in two processes; returns outcome, folder of notes, and weights and records of each."""
     notes = folder / "notes"
     notes.mkdir(parents=True)
     told = grouped.GroupLocal(processes=2, notes=str(notes), **fault)
@@ -87,7 +31,7 @@ def train(folder: Path, steps: int, every: int = 0, **fault):
         (load_file(path)["w"], json.loads(path.with_suffix(".json").read_text()))
         for path in sorted(notes.glob("*.safetensors"))
     ]
-    return outcome.error, notes, made
+    return outcome, notes, made
 
 
 @pytest.mark.slow
@@ -95,8 +39,8 @@ def train(folder: Path, steps: int, every: int = 0, **fault):
 def test_a_killed_training_costs_one_line_and_goes_on_with_the_same_bits(tmp_path, caplog):
     _, _, whole = train(tmp_path / "whole", 12)
     with caplog.at_level(logging.WARNING):
-        error, notes, made = train(tmp_path / "killed", 12, how="killed", at=8)
-    assert error is None
+        outcome, notes, made = train(tmp_path / "killed", 12, how="killed", at=8)
+    assert outcome.error is None
     (line,) = [message for message in caplog.messages if "killed" in message]
     assert line.endswith("its process was killed: it starts again from its last checkpoint")
     starts = (notes / "starts").read_text().split()
@@ -108,22 +52,48 @@ def test_a_killed_training_costs_one_line_and_goes_on_with_the_same_bits(tmp_pat
     assert torch.equal(made[0][0], made[1][0])
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("in_forks")
-def test_the_first_process_judges_for_all(tmp_path):
-    _, _, made = train(tmp_path, 12, every=3)
+def test_two_processes_share_the_threads_and_the_first_one_judges_for_both(tmp_path):
+    outcome, _, made = train(tmp_path, 12, every=3)
     assert [done["best_step"] for _, done in made] == [6, 6]
     assert torch.equal(made[0][0], made[1][0])
+    record = json.loads((outcome.artifact / "MANIFEST.json").read_text())["record"]
+    assert (record["facts"]["threads"], record["local"]["processes"]) == (1, 2)
+
+
+@pytest.mark.usefixtures("in_forks")
+def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
+    outcome, _, _ = train(tmp_path, 6, how="wrong", at=3)
+    assert outcome.error == "row 7 of it.jsonl has no answer"
+    assert type(outcome.exception).__name__ == "DataError"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["loss", "validate"])
 @pytest.mark.usefixtures("in_forks")
 def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
-    error, notes, made = train(tmp_path, 3, every=2, how=where)
-    assert error == "the outer loss of example 'q7' became nan"
-    assert [(notes / f"raised{rank}").read_text() for rank in (0, 1)] == [error, error]
+    outcome, notes, made = train(tmp_path, 3, every=2, how=where)
+    assert outcome.error == "the outer loss of example 'q7' became nan"
+    assert [(notes / f"raised{rank}").read_text() for rank in (0, 1)] == [outcome.error] * 2
     assert made == []
+
+
+WAITS = """
+import forked, pathlib
+from tests.pipeline.test_process_group import train
+forked.fork_jobs()
+train(pathlib.Path("{}"), 6, how="waits", at=2)
+"""
+
+
+@clusters.needs_proc
+def test_the_processes_end_with_the_one_that_started_them(tmp_path):
+    running = forked.Script(WAITS.format(tmp_path))
+    until((tmp_path / "notes" / "failed").exists, running)
+    pids = [int((tmp_path / "notes" / f"pid{rank}").read_text()) for rank in (0, 1)]
+    assert not any(map(clusters.gone, pids))
+    running.send_signal(signal.SIGKILL)
+    clusters.all_gone(pids)
 
 
 # the command
