@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import clusters
@@ -16,6 +15,7 @@ import forked
 import pytest
 import tiny
 from clusters import begun, until
+from stores import beside
 from tiny import node
 
 from benchmarks import raylets
@@ -98,7 +98,7 @@ def test_stages_are_computed_at_a_time_with_reports_logs_and_the_bytes_of_one(
     store, engine, caplog
 ):
     events = []
-    stages = tiny.diamond(pause=0.2, warns=True)
+    stages = tiny.diamond(pause=0.05, warns=True)
     with caplog.at_level(logging.WARNING):
         execute(stages, store, events.append, engine=engine)
     assert tiny.content(store, stages) == tiny.alone(tiny.diamond())
@@ -132,7 +132,6 @@ def test_control_c_ends_the_processes_after_a_checkpoint(store):
 
 def drive(root, **settings):
     """Compute the diamond with two processes, whose numbers are written beside the store."""
-    processes._import_models = os.getpid
     with local.LocalEngine(2) as engine:
         pids = [pid_of(process) for process in engine._processes]
         (root.parent / "pids").write_text(json.dumps(pids))
@@ -143,11 +142,8 @@ def drive(root, **settings):
 def test_a_killed_driver_takes_its_processes_along_and_the_same_command_goes_on(store, count):
     settings = {"pause": 0.05, "count": str(count)}
     stages = tiny.diamond(**settings)
-    driver = get_context("spawn").Process(target=drive, args=(store.root,), kwargs=settings)
-    driver.start()
-    until(lambda: store.checkpoints(stages[0].key).steps())
-    driver.kill()
-    driver.join()
+    with beside(drive, store.root, **settings):
+        until(lambda: store.checkpoints(stages[0].key).steps())
     clusters.all_gone(json.loads((store.root.parent / "pids").read_text()))
     execute(stages, store)
     assert count.read_text().split() == ["a", "a", "b", "c", "d"]
