@@ -46,7 +46,7 @@ YAML = """
 model: mini
 corpus: world
 policies: [none, noted]
-tasks: [zsre]
+tasks: [{name: zsre, label: zsre, limit: {test: 20}}]
 plugins: [noted.py]
 world: {people: 8, general_people: 6}
 general: {steps: 4, warmup: 1, batch_size: 4, precision: fp32}

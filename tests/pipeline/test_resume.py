@@ -31,7 +31,7 @@ policies:
     outer: {steps: 12, episodes: 2, warmup: 2, eval_every: 4, dev: 2}
   - salient-span
   - {name: self-evolution, label: asked, every: 12, smoothing: 0.1}
-tasks: [zsre]
+tasks: [{name: zsre, label: zsre, limit: {dev: 10, test: 20}}]
 keep_models: [finetune]
 world: {people: 20, general_people: 6}
 general: {steps: 5, warmup: 5, batch_size: 4, dropout: 0.1}
