@@ -45,9 +45,11 @@ def fork_jobs() -> None:
 
 
 def _begin(environment: Mapping[str, str], *about: Any) -> None:
-    """Begin a process as one with this environment."""
+    """Begin a process as one with this environment, which forks its own processes."""
     os.environ.update(environment)
-    processes._begin(*about)
+    begin = processes._begin
+    fork_jobs()
+    begin(*about)
 
 
 class Script:
