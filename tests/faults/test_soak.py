@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
+import clusters
+import forked
 import pytest
 from faults.campaign import Kind
 from faults.soak import BEGIN, END, is_one_sided
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("refused", "wrong"), [(0, True), (1, False), (59, False), (60, True)])
@@ -22,24 +18,16 @@ def test_a_fuzzer_must_meet_valid_and_invalid_files(refused, wrong):
     assert not is_one_sided(kind, Counter(trials=20, refused=20))
 
 
-def campaign(page, *words):
-    page.write_text(f"# It\n\n{BEGIN}\nold\n{END}\nend\n")
-    return subprocess.run(
-        [sys.executable, "-m", "faults.soak", *words, "--write", page],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
-        capture_output=True,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 def test_a_small_campaign_writes_its_figures_into_a_page(tmp_path):
-    page, begin, end = tmp_path / "page.md", BEGIN, END
-    done = campaign(page, "--kills", "3", "--files", "20", "--minutes", "600")
-    assert done.returncode == 0, done.stderr
+    page = tmp_path / "page.md"
+    page.write_text(f"# It\n\n{BEGIN}\nold\n{END}\nend\n")
+    words = f"soak --kills 3 --files 20 --minutes 600 --write {page}".split()
+    code = f"import sys\nsys.argv = {words}\nfrom faults import soak\nsys.exit(soak.main())"
+    clusters.finish(forked.Script(code))
     text = page.read_text()
-    assert text.startswith(f"# It\n\n{begin}\n\n`make soak` on ")
-    assert text.endswith(f"{end}\nend\n")
+    assert text.startswith(f"# It\n\n{BEGIN}\n\n`make soak` on ")
+    assert text.endswith(f"{END}\nend\n")
     assert "old" not in text
     assert "| mutated experiment files | 10 |" in text
     assert "| run killed before a change of the file system | 1 | " in text
