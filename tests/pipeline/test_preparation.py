@@ -355,7 +355,7 @@ def test_shards_and_processes_change_no_byte_of_statistics(folder, tmp_path, mon
     monkeypatch.setattr(annotation, "BATCH", 4)
     monkeypatch.setattr("maskpolicy.data.corpus.shards.BATCH", 4)
     path, found = write(tmp_path, "a.jsonl", JSONL.encode()), []
-    for mb, workers in ((0, 1), (0.0008, 1), (0.002, 2)):
+    for mb, workers in ((0, 2), (0.0008, 1)):
         _, annotate, store = plan(folder, [path], mb, PMI)
         condensed = annotate.inputs["statistics"]
         counted = condensed.inputs["count"]
@@ -363,7 +363,7 @@ def test_shards_and_processes_change_no_byte_of_statistics(folder, tmp_path, mon
         compute([counted, condensed], store, workers=workers)
         found.append([small.content(store, stage) for stage in (counted, condensed)])
         assert not any(store.has(each.key) for each in shards_of(counted))  # transient
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
     assert len(found[0][0]["hashes.u64"]) > 0
 
 
