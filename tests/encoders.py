@@ -62,13 +62,18 @@ _OWN: Mapping[str, dict[str, Any]] = {
 }
 FAMILIES = (
     *("bert", "electra", "albert", "distilbert", "mpnet", "deberta", "deberta-v2", "modernbert"),
-    *("roberta", "xlm-roberta", "camembert"),
+    "roberta",
 )
 LIKE_THEM = (
-    *("ernie", "rembert", "megatron-bert", "data2vec-text", "roberta-prelayernorm"),
-    *("xlm-roberta-xl", "eurobert", "nomic_bert", "gte"),
+    *("xlm-roberta", "camembert", "ernie", "rembert", "megatron-bert", "data2vec-text"),
+    *("roberta-prelayernorm", "xlm-roberta-xl", "eurobert", "nomic_bert", "gte"),
 )
 """Further families, whose rows say the same as those of one in FAMILIES."""
+TOKENIZERS = (
+    *("bert", "albert", "mpnet", "deberta-v2", "modernbert"),
+    *("roberta", "xlm-roberta", "camembert"),
+)
+"""Families whose tokenizers differ; that of all others is BERT's."""
 EVERY = (*FAMILIES, *LIKE_THEM)
 
 
@@ -124,6 +129,7 @@ def _mpnet() -> Any:
     return MPNetTokenizer(vocab={piece: i for i, piece in enumerate((*order, *pieces))})
 
 
+@cache
 def _pieces(cased: bool) -> dict[str, int]:
     texts = small.TEXTS if cased else [text.lower() for text in small.TEXTS]
     found: dict[str, int] = train_tokenizer(texts, 250, "wordpiece", "bert").get_vocab()
