@@ -83,9 +83,10 @@ def is_used(monkeypatch):
     assert models
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("dropout", [{}, DROPOUT], ids=["no dropout", "dropout"])
-@pytest.mark.parametrize("excluded", [False, True], ids=["all seen", "masks excluded"])
+@pytest.mark.parametrize(
+    ("activation", "dropout", "excluded"),
+    [("relu", {}, True), ("gelu", {}, False), ("relu", DROPOUT, False), ("gelu", DROPOUT, True)],
+)
 def test_loss_and_gradients_equal_those_of_autograd(activation, dropout, excluded, is_used):
     check([batch(excluded=excluded)] * 2, activation_function=activation, **dropout)
     assert is_used[0] is not None
@@ -161,12 +162,11 @@ def check_encoder(given, *, of=module_of, losses=encoders, **settings):
 
 
 @pytest.mark.parametrize("head", ["own", "new"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dropout", [{}, ENCODER_DROPOUT], ids=["no dropout", "dropout"])
 @pytest.mark.parametrize("how", [MLM, MAE, DEEP], ids=["MLM", "MAE-LM", "delta 1"])
-def test_losses_and_gradients_of_an_encoder(how, dropout, activation, head, is_used):
+def test_losses_and_gradients_of_an_encoder(how, dropout, head, is_used):
     given = [masked_batch(how=how), masked_batch(MASKED[:1], how)]
-    check_encoder(given, how=how, hidden_act=activation, head=head, **dropout)
+    check_encoder(given, how=how, hidden_act="relu" if dropout else "gelu", head=head, **dropout)
     assert is_used[0] is not None
 
 
