@@ -255,22 +255,26 @@ def test_both_back_ends_agree_on_t5():
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-11)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize(("steps", "query_steps"), [(1, 1), (3, 2)])
-@pytest.mark.parametrize("w", [SOFT, HARD], ids=["soft", "hard"])
-def test_both_back_ends_have_the_same_outer_gradient(optimizer, steps, query_steps, w):
-    inner = Inner(optimizer, 0.05, 0.03, steps, query_steps)
-    if optimizer != "sgd":
-        inner = Inner(optimizer, 1e-3, 2e-3, steps, query_steps)
+@pytest.mark.parametrize(
+    ("inner", "w"),
+    [
+        (Inner("sgd", 0.05, 0.03, 1, 1), HARD),
+        (Inner("sgd", 0.05, 0.03, 3, 2), SOFT),
+        (Inner("sgd", 0.05, 0.03, 3, 2), HARD),
+        (Inner("adam", 1e-3, 2e-3, 3, 2), SOFT),
+        (Inner("adamw", 1e-3, 2e-3, 3, 2), HARD),
+    ],
+    ids=str,
+)
+def test_both_back_ends_have_the_same_outer_gradient(inner, w):
     (value, found), (other, expected) = (gradient_of_w(name, w, inner) for name in BACKENDS)
     assert value == pytest.approx(other.item(), rel=1e-10)
     assert expected.abs().min() > 1e-9
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-11)
 
 
-@pytest.mark.parametrize(("steps", "query_steps"), [(1, 1), (2, 3)])
-def test_the_gradient_equals_central_differences(steps, query_steps):
-    inner = Inner("sgd", 0.05, 0.03, steps, query_steps)
+def test_the_gradient_equals_central_differences():
+    inner = Inner("sgd", 0.05, 0.03, 2, 3)
     _, found = gradient_of_w("functional", SOFT, inner)
     torch.testing.assert_close(found, differences(SOFT, inner), rtol=1e-6, atol=1e-9)
 
