@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -211,7 +210,8 @@ POST = {
 PADDING = {"none": None, "fixed": {"length": 128}, "multiple": {"pad_to_multiple_of": 8}}
 TRUNCATION = {"none": None, "short": {"max_length": 4}, "long": {"max_length": 64}}
 SAVED = [
-    each for each in product(PADDING, TRUNCATION, ("left", "right")) if each[:2] != ("none",) * 2
+    *(("fixed", "none", "right"), ("fixed", "short", "left")),
+    *(("none", "short", "right"), ("multiple", "long", "left")),
 ]
 
 
@@ -254,8 +254,10 @@ def settings(tokenizer):
     return tokenizer.backend_tokenizer.padding, tokenizer.backend_tokenizer.truncation
 
 
-@pytest.mark.parametrize("post", POST)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "post"),
+    [*(("WordPiece", post) for post in POST), ("BPE", "roberta"), ("Unigram", "end")],
+)
 def test_padding_and_truncation_change_nothing(model, post, tmp_path):
     def batch(tokenizer):
         collator = MaskingCollator("random", tokenizer, seed=3, max_source=24)
