@@ -6,7 +6,7 @@ import copy
 import random
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import encoders as tiny
 import numpy as np
@@ -198,7 +198,7 @@ def test_tags_are_learned_and_words_that_are_cut_off_are_outside(folder):
     assert found.count == 1
 
 
-@pytest.mark.parametrize("family", tiny.EVERY)
+@pytest.mark.parametrize("family", tiny.TOKENIZERS)
 def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
     made = tiny.tokenizer(family)
     first, second = tokenize([QUESTION, SECOND], made)
@@ -213,7 +213,7 @@ def test_texts_get_the_special_tokens_that_the_tokenizer_writes(family):
 @pytest.mark.parametrize(
     ("family", "pieces"),
     [
-        *((name, name) for name in ("bert", "electra", "albert", "roberta", "deberta-v2")),
+        *((name, name) for name in ("bert", "albert", "roberta", "deberta-v2")),
         ("bert", "xlm-roberta"),  # as Multilingual-MiniLM
     ],
 )
@@ -244,8 +244,13 @@ def test_token_types_are_those_of_the_tokenizer(family, pieces):
     assert len(seen) == len(steps(0).batches)
 
 
-@pytest.mark.parametrize("kind", ["label", "span", "tags"])
-@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        *((family, "label") for family in tiny.FAMILIES),
+        *product(("bert", "distilbert", "modernbert", "roberta"), ("span", "tags")),
+    ],
+)
 def test_each_family_is_fine_tuned_and_answers(tmp_path, family, kind):
     folder, made, head = (
         tiny.saved(family, tmp_path / "it"),
@@ -301,7 +306,7 @@ def test_a_family_without_a_head_raises_one_line(tmp_path):
         TASK_HEADS["span"].start(folder, [asked(SECOND)], 0)
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("family", ["bert", "deberta-v2", "modernbert", "roberta"])
 def test_a_kept_head_does_not_change_the_first_weights(tmp_path, family):
     folder = tiny.saved(family, tmp_path / "it")
     for head in ("own", "new"):
