@@ -43,8 +43,8 @@ EXAMPLES = [
 ]
 
 
-LABEL = ("roberta", "deberta-v2", "modernbert")
-TEXT = ("bart", "mbart", "t5", "bert2bert")
+LABEL = ("roberta", "modernbert")
+TEXT = ("bart", "t5", "bert2bert")
 
 
 @pytest.fixture(params=[*LABEL, *TEXT])
@@ -182,8 +182,10 @@ def copies(tokenizer, before, text, mask, rest_of_word=False):
     return map(list, zip(*masked, strict=True))
 
 
-@pytest.mark.parametrize("family", encoders.FAMILIES)
-@pytest.mark.parametrize("choose", ["pll", "within_word_l2r"])
+@pytest.mark.parametrize(
+    ("family", "choose"),
+    [*((family, "within_word_l2r") for family in encoders.TOKENIZERS), ("bert", "pll")],
+)
 def test_pseudo_log_likelihoods_equal_those_of_a_plain_loop(family, choose):
     model, tokenizer = encoders.model(family), encoders.tokenizer(family)
 
@@ -331,13 +333,12 @@ def test_contexts_of_the_papers_policies_hold_answers(world, path):
             assert sum(bool(row["answers"]) for row in rows) >= 0.2 * len(rows), block.label
 
 
-@pytest.mark.parametrize("task", ["nq", "webquestions"])
-def test_without_dprs_file_the_best_passage_with_an_answer_is_retrieved(world, task, tmp_path):
+def test_without_dprs_file_the_best_passage_with_an_answer_is_retrieved(world, tmp_path):
     folder = shutil.copytree(world / "tasks", tmp_path / "tasks")
     for path in folder.glob("biencoder-*"):
         path.unlink()
-    block = TaskBlock(task, task)
-    with pytest.raises(DataError, match=f"no train example of task {task!r} has a context: put"):
+    block = TaskBlock("nq", "nq")
+    with pytest.raises(DataError, match="no train example of task 'nq' has a context: put"):
         contexts.find_contexts(block, "train", folder)
     rows, counts = contexts.find_contexts(block, "train", folder, corpus(world))
     assert counts["retrieved"] == len(rows) > 0
