@@ -97,13 +97,18 @@ def gradient(loss, module, steps):
     return total, [p.grad.clone() for p in module.parameters() if p.grad is not None]
 
 
+def in_shapes(steps):
+    """Return the batches of several steps, and their shapes."""
+    batches = [batch for number in range(STEPS) for batch in steps(number).batches]
+    return batches, {(b.source.shape, b.labels.shape, len(b.places)) for b in batches}
+
+
 def check(loss, module, steps, launched, *waiting):
     """Check that a step waits for nothing, and that padding to buckets changes rounding alone."""
     plain = replace(steps, spec=replace(steps.spec, compile=False))
     assert waits(loss, module, plain, launched) == list(waiting)
-    batches = [batch for number in range(STEPS) for batch in steps(number).batches]
-    shapes = {(batch.source.shape, batch.labels.shape, len(batch.places)) for batch in batches}
-    assert max(4, graphs(loss, module, batches)) <= len(shapes) < len(batches)
+    batches, shapes = in_shapes(steps)
+    assert 4 <= len(shapes) < len(batches)
     assert all(size == bucket(size, 1) for shape, *_ in shapes for size in shape)
     # padding alone is ignored: rows without a label, and labels of a place without one
     labels = [sum(int((b.labels != IGNORE).sum()) for b in s(1).batches) for s in (plain, steps)]
@@ -137,7 +142,7 @@ def of_encoder(family, how):
     ],
     ids=["spans", "excluded", "diffusion"],
 )
-def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
+def test_bart_never_waits(how, policy, launched):
     # the loss reads on a CPU alone whether a place is padding, and its smallest likelihood
     check(*of_bart(how, policy), launched, *["local_scalar_dense"] * 2)
 
@@ -152,8 +157,25 @@ def test_bart_never_waits_and_compiles_in_buckets(how, policy, launched):
     ],
     ids=["MLM", "MAE-LM", "ModernBERT as MAE-LM", "ELECTRA"],
 )
-def test_encoders_never_wait_and_compile_in_buckets(family, how, launched):
+def test_encoders_never_wait(family, how, launched):
     check(*of_encoder(family, how), launched)
+
+
+@pytest.mark.parametrize(
+    ("family", "how"),
+    [
+        ("bart", Denoising(mask_exclusion=1.0, loss_weight="likelihood")),
+        ("roberta", test_encoders.MAE),
+        ("modernbert", test_encoders.MAE),
+        ("roberta", test_encoders.RTD),
+    ],
+    ids=["BART", "MAE-LM", "ModernBERT as MAE-LM", "ELECTRA"],
+)
+def test_a_loss_compiles_as_a_whole_at_most_once_for_each_shape(family, how):
+    is_bart = family == "bart"
+    loss, module, steps = of_bart(how, "diffusion") if is_bart else of_encoder(family, how)
+    batches, shapes = in_shapes(steps)
+    assert graphs(loss, module, batches) <= len(shapes)
 
 
 def test_all_steps_of_one_shape_share_a_graph():
@@ -224,10 +246,8 @@ def test_a_loss_in_chunks_is_pytorchs_and_never_holds_all_logits(monkeypatch, ha
     assert (sizes.most, sizes.products, waiting.found) == (384 * 30, 3 * 4, [])
 
 
-@pytest.mark.parametrize("family", ["bart", "roberta"])
-def test_a_model_with_a_loss_in_chunks_compiles_to_the_same_gradient(monkeypatch, family):
-    is_bart = family == "bart"
-    loss, module, steps = of_bart() if is_bart else of_encoder(family, test_encoders.MLM)
+def test_a_model_with_a_loss_in_chunks_compiles_to_the_same_gradient(monkeypatch):
+    loss, module, steps = of_encoder("roberta", test_encoders.MLM)
     expected = gradient(loss, module, steps)
     monkeypatch.setattr(crossentropy, "_AT_ONCE", 384 * 8)
     monkeypatch.setattr(crossentropy, "in_chunks", lambda states: True)
