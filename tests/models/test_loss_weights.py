@@ -16,7 +16,6 @@ from maskpolicy.core.distribution import Distribution
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models.text_to_text import label_logits, token_loss
 from maskpolicy.models.training.batching import IGNORE
@@ -130,14 +129,6 @@ def test_the_objective_weighs_a_passage_by_its_drawn_rate(kind):
 def test_weights_must_be_numbers_from_zero(given):
     with pytest.raises(ConfigError, match=r"policy ByPassage.*weigh"):
         steps(ByPassage(given=given))(0)
-
-
-def test_a_weight_by_the_rate_needs_a_drawn_rate():
-    block = {"name": "random", "loss_weight": "rate"}
-    with pytest.raises(ConfigError, match=r"row\.loss_weight: rate is for a policy with one rate"):
-        policy_block(block, "row", {})
-    drawn = policy_block(block | {"ratio": {"distribution": "uniform"}}, "row", {}, "encoder")
-    assert drawn.denoising.loss_weight == "rate"
 
 
 def test_a_collator_takes_drawn_rates_but_no_weights():

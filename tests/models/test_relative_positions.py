@@ -180,14 +180,3 @@ def test_a_run_trains_fine_tunes_and_exports_the_bias(done, tmp_path):
     assert "ordinary Transformers folder" not in card
     tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned")
     assert torch.equal(tuned.roberta.relative_bias.weight, biases["finetune"])
-
-
-@pytest.mark.parametrize("name", ["mini", "{folder}"])
-def test_relative_positions_need_an_encoder_built_from_scratch(refused, tmp_path, name):
-    (tmp_path / "model").mkdir()
-    kind = "seq2seq" if name == "mini" else "encoder"
-    (tmp_path / "it.yaml").write_text(YAML)
-    made = name.format(folder=tmp_path / "model")
-    change = f"model={{kind: {kind}, name: {made}, relative_positions: true}}"
-    line = refused("plan", tmp_path / "it.yaml", change)
-    assert "model.relative_positions: is for a preset of kind: encoder" in line
