@@ -81,12 +81,11 @@ def stop_after(last, done, total, note):
         raise Stop
 
 
-@pytest.mark.parametrize("micro_tokens", [1, 100])
-def test_a_step_does_not_depend_on_the_micro_batches(micro_tokens):
+def test_a_step_does_not_depend_on_the_micro_batches():
     # with such an eps, AdamW's first step is about the gradient and not its sign
     spec = replace(SPEC, steps=1, warmup=0, batch_size=8, max_grad_norm=0.0, eps=1.0)
     changes = []
-    for budget in (10**6, micro_tokens):
+    for budget in (10**6, 1):
         cut = replace(spec, micro_tokens=budget)
         assert (len(masked(cut)(0).batches) == 1) == (budget == 10**6)
         model, _ = run(cut, model=small.bart(), steps=masked(cut))
@@ -218,12 +217,12 @@ def cliff(module, batch):
 @pytest.mark.parametrize(
     ("loss", "says"), [(broken, "loss became nan"), (cliff, "weights became nan")]
 )
-@pytest.mark.parametrize("called", ["keep", "validate", "nothing"])
-def test_nan_stops_the_stage_before_weights_are_kept_or_validated(loss, says, called):
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_nan_stops_the_stage_before_weights_are_kept_or_validated(loss, says, is_kept):
     def never(*given):
         pytest.fail("was called")
 
-    options = {"keep": {"keep": {1: never}}, "validate": {"validate": never}}.get(called, {})
+    options = {"keep": {1: never}, "validate": never} if is_kept else {}
     spec, step = replace(SPEC, steps=1, eval_every=1), Step([Scale(1.0)], 1)
     if loss is cliff:
         options |= {"model": Line(), "steps": lambda number: step}

@@ -86,18 +86,16 @@ def test_the_loss_is_the_weighted_mean():
     assert token_loss(model, batch)[0].item() / step.units == pytest.approx(expected.item(), 1e-5)
 
 
-@pytest.mark.parametrize("policy", [ByToken(), ByPassage()], ids=["tokens", "passages"])
-def test_the_gradient_does_not_depend_on_the_micro_batches(policy):
+def test_the_gradient_does_not_depend_on_the_micro_batches():
     gradients = []
-    for budget in (10**6, 100, 1):
+    for budget in (10**6, 1):
         model = small.bart().eval()
-        step = steps(policy, micro_tokens=budget)(0)
+        step = steps(ByToken(), micro_tokens=budget)(0)
         for batch in step.batches:
             (token_loss(model, batch)[0] / step.units).backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
         assert (len(step.batches) > 1) == (budget < 10**6)
-    for each in gradients[1:]:
-        torch.testing.assert_close(each, gradients[0], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-6)
 
 
 def test_labels_of_weight_zero_alone_leave_no_trace():

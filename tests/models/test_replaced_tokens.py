@@ -112,21 +112,9 @@ def gradient(made):
     return torch.cat([p.grad.flatten() for p in module.parameters()])
 
 
-@pytest.mark.parametrize(
-    "cuts",
-    [
-        [{"micro_tokens": 100}],
-        [{"micro_tokens": 1}],
-        [{"share": Share(rank, 3), "micro_tokens": 60} for rank in range(3)],
-    ],
-    ids=["micro-batches", "rows", "processes"],
-)
-def test_the_gradient_does_not_depend_on_how_a_step_is_cut(cuts):
-    made = [
-        replace(steps(micro_tokens=each["micro_tokens"]), share=each.get("share", Share()))
-        for each in cuts
-    ]
-    assert sum(len(each(0).batches) for each in made) > 1
+def test_the_gradient_does_not_depend_on_how_processes_and_micro_batches_cut_a_step():
+    made = [replace(steps(micro_tokens=60), share=Share(rank, 3)) for rank in range(3)]
+    assert sum(len(each(0).batches) for each in made) > 3
     torch.testing.assert_close(gradient(made), gradient([steps()]), rtol=1e-3, atol=1e-5)
 
 
@@ -158,14 +146,13 @@ def test_a_generator_has_the_sizes_of_the_released_one(width, layers, share, gen
     assert tuple(getattr(made, key) for key in (*keys, "embedding_size")) == generator
 
 
-@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
-def test_a_generator_may_have_any_width_and_shares_the_encoders_embeddings(share):
-    for family in ("albert", "roberta"):
-        module = module_of(family, replace(RTD, replaced_token_detection=Detection(share)))
-        words = module.encoder.get_input_embeddings().weight
-        assert module.generator.model.get_input_embeddings().weight is words
-        assert module.generator.model.get_output_embeddings().weight is words
-        assert filled(module, steps()(0).batches[0])[1].isfinite()
+@pytest.mark.parametrize(("family", "share"), [("albert", 0.01), ("roberta", 0.3), ("albert", 1.0)])
+def test_a_generator_may_have_any_width_and_shares_the_encoders_embeddings(family, share):
+    module = module_of(family, replace(RTD, replaced_token_detection=Detection(share)))
+    words = module.encoder.get_input_embeddings().weight
+    assert module.generator.model.get_input_embeddings().weight is words
+    assert module.generator.model.get_output_embeddings().weight is words
+    assert filled(module, steps()(0).batches[0])[1].isfinite()
 
 
 def area(module, batches):

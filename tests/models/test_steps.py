@@ -225,10 +225,9 @@ def pair(source, target, excluded=None):
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_padding_never_changes_a_loss(seed):
-    rng = np.random.default_rng(seed)
-    model = small.bart(seed=seed).eval()
+def test_padding_never_changes_a_loss():
+    rng = np.random.default_rng(0)
+    model = small.bart().eval()
     pairs = [
         pair([0, *rng.integers(5, 300, n), 2], [0, *rng.integers(5, 300, m), 2])
         for n, m in rng.integers(0, 20, (6, 2))
@@ -240,10 +239,6 @@ def test_padding_never_changes_a_loss(seed):
 
 
 TEXT = "The cute dog walks in the park."
-
-
-def names(name, ids):
-    return text_to_text.tokenizer(name).convert_ids_to_tokens(list(ids))
 
 
 @pytest.mark.parametrize("name", text_to_text.NAMES)
@@ -270,14 +265,6 @@ def test_the_language_of_a_saved_tokenizer_stays(tmp_path):
     assert Specials.of(tokenizer).target_ends == ((german,), (2,))
 
 
-def test_sentinels_are_found_in_order():
-    tokenizer = text_to_text.tokenizer("t5")
-    found = Specials.of(tokenizer)
-    assert names("t5", found.sentinels) == [f"<extra_id_{i}>" for i in range(20)]
-    assert found.mask == found.sentinels[0]
-    assert found.most == 19
-
-
 def test_sentinels_may_be_pieces_as_in_mt5():
     from tokenizers import Tokenizer, models
 
@@ -291,8 +278,9 @@ def test_sentinels_may_be_pieces_as_in_mt5():
 
 
 def test_pegasus_has_two_masks():
-    found = Specials.of(text_to_text.tokenizer("pegasus"))
-    assert names("pegasus", [found.mask, found.sentence]) == ["<mask_2>", "<mask_1>"]
+    tokenizer = text_to_text.tokenizer("pegasus")
+    found = Specials.of(tokenizer)
+    assert tokenizer.convert_ids_to_tokens([found.mask, found.sentence]) == ["<mask_2>", "<mask_1>"]
     assert Specials.of(small.tokenizer()).sentence is None
 
 
@@ -320,8 +308,7 @@ def test_a_tokenizer_that_adds_nothing_gets_both_ends():
     assert Specials.of(tokenizer).start == 3
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-@pytest.mark.parametrize("size", [256, 32])  # of pre-training and fine-tuning in experiments/paper
+@pytest.mark.parametrize(("ranks", "size"), [(2, 32), (8, 256)])
 def test_processes_share_each_step_by_tokens(ranks, size):
     lengths = np.random.default_rng(0).lognormal(4, 0.8, 40 * size).astype(int) + 1
     whole = Order(lengths, size, 0, most=512)
