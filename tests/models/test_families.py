@@ -36,10 +36,10 @@ EXCLUDING = [n for n in NAMES if n not in ("longt5", "bert2bert")]
 TEXTS = ["The cute dog walks in the park.", "Boats go down the river Oder. Dogs walk."]
 
 
-def batch(name, how=None, made=None):
+def batch(name, how=None):
     """Return two masked texts as a batch of the family."""
     tokenizer = text_to_text.tokenizer(name)
-    special = specials(tokenizer, made or text_to_text.model(name))
+    special = specials(tokenizer, text_to_text.model(name))
     texts = [Document(f"d{i}", text) for i, text in enumerate(TEXTS)]
     passages = list(passages_of(texts, tokenizer))
     spans = [as_spans([one.words[1], one.words[4]]) for one in passages]

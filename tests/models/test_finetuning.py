@@ -51,10 +51,10 @@ def asked(context=TEXT, answer="the Oder", **keys):
     return Example("q", "q", QUESTION, (answer,) if answer else (), context=context, **keys)
 
 
-def learn(head, model, examples, steps=60, lr=5e-3):
+def learn(head, model, examples, steps=60):
     """Train a little, outside of the loop."""
     made = head.steps(model, small.tokenizer(), examples, SPEC, PARAMS)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     model.train()
     for number in range(steps):
         optimizer.zero_grad()

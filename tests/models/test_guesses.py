@@ -72,7 +72,7 @@ def test_loss_and_entropy_equal_those_of_the_masked_tokens_label(target):
         assert (found.losses[place][best] <= found.entropies[place][best].max(initial=9)).all()
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.5, 1.0])
+@pytest.mark.parametrize("rate", [0.3, 1.0])
 def test_every_token_is_masked_once_with_its_share_of_the_others(rate):
     passages = list(small.passages())
     rounds = list(_rounds(passages, math.ceil(1 / rate), 0, 0))
@@ -128,7 +128,7 @@ def test_every_token_is_predicted_although_there_are_few_sentinels(target, most)
 
 
 @pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("most", [3, 8, 60])
+@pytest.mark.parametrize("most", [3, 60])
 def test_every_token_that_training_reads_is_predicted_although_targets_are_short(how, most):
     made = guesser(denoising=how, spec=replace(SPEC, max_target=most))
     found = made.guess([small.ids(range(100, 158))], 1.0, 0)

@@ -252,10 +252,6 @@ def test_a_step_has_its_windows_in_batches_of_similar_length():
 PLACES = ("Rome", "Paris", "Oder", "Lindau")
 
 
-def reader(seed=0):
-    return extractor.build(small.bart().get_input_embeddings().weight, seed, hidden=8, dropout=0)
-
-
 def test_the_loss_is_the_mean_over_the_words_of_each_text():
     class Fixed:
         def __call__(self, tokens, lengths):
@@ -282,7 +278,9 @@ def test_it_learns_which_words_are_tagged(tmp_path):
         for window in tagger.cut(one, mark)
     ]
     spec = Training(steps=100, batch_size=8, lr=3e-2, warmup=0, precision="fp32", micro_tokens=4096)
-    module, steps = reader(), windows.WindowSteps(cuts, spec)
+    embeddings = small.bart().get_input_embeddings().weight
+    module = extractor.build(embeddings, 0, hidden=8, dropout=0)
+    steps = windows.WindowSteps(cuts, spec)
     assert steps(0).work == Counter(windows=8, tokens=sum(len(window.tokens) for window in cuts))
     test_loop.run(spec, model=module, steps=steps, loss=tagger.loss)
     (other,) = tokenize([Document("new", "Boats on the Oder.")], small.tokenizer())

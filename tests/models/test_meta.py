@@ -75,9 +75,9 @@ def model():
     return made
 
 
-def made(name="functional", episode=EPISODE, inner=INNER, dtype=torch.float64, how=None):
+def made(name="functional", episode=EPISODE, inner=INNER, dtype=torch.float64):
     fixed = model().to(dtype)
-    return EpisodeLoss(fixed, score, how or Denoising(), episode, inner, name, SPECIALS, SPEC)
+    return EpisodeLoss(fixed, score, Denoising(), episode, inner, name, SPECIALS, SPEC)
 
 
 def test_hard_weights_are_one_hot_to_the_last_bit():
@@ -237,10 +237,10 @@ def gradient_of_w(name, w, inner, given=None, of=None):
     return value.detach(), found
 
 
-def differences(w, inner, given=None, step=1e-5):
+def differences(w, inner, given=None):
     """Return central finite differences of the outer loss."""
     outer, fixed = backend("functional"), model()
-    given = given or lesson()
+    given, step = given or lesson(), 1e-5
     rows = torch.eye(len(w), dtype=w.dtype) * step
     ends = [[outer(fixed, given, w + sign * row, inner) for sign in (1, -1)] for row in rows]
     return torch.stack([(up - down) / (2 * step) for up, down in ends])

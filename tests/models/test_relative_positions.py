@@ -23,12 +23,12 @@ from maskpolicy.models.masked_encoder import scattered
 from maskpolicy.models.training.batching import IGNORE
 
 
-def model(wide=True, **settings):
+def model(wide=True):
     """Return a small encoder with relative positions; `wide`: a bias that cannot be overlooked."""
     stock = small.roberta(
         initializer_range=0.3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
-    values = stock.config.to_dict() | settings
+    values = stock.config.to_dict()
     values.pop("model_type")
     made = relative_positions.RelativeRobertaModel(
         relative_positions.RelativeRobertaConfig(**values), add_pooling_layer=False
