@@ -128,12 +128,37 @@ def bart_said_to_have(folder, **sizes):
     (folder / "config.json").write_text(json.dumps(config | sizes))
 
 
+def folder_of(model_type, files, folder):
+    """Write the files of a tokenizer beside the configuration of a model."""
+    for name, text in {"config.json": json.dumps({"model_type": model_type}), **files}.items():
+        (folder / name).write_text(text)
+
+
+LATER = {"tokenizer.json": '{"added_tokens": [], "model": {"type": "Later", "vocab": {}}}'}
+SLOW = (  # they need sentencepiece, and sacremoses
+    ("marian", {"source.spm": "x"}),
+    ("flaubert", {"vocab.json": "{}", "merges.txt": ""}),
+)
+
+
 @pytest.mark.parametrize(
     ("call", "save", "says"),
     [
         (text_to_text.load, Path.exists, "cannot be loaded (name a folder that holds a model"),
         (load_tokenizer, Path.exists, "cannot be loaded (name a folder that holds a model"),
         (load_tokenizer, small.bart().save_pretrained, "has no tokenizer: save one"),
+        (load_tokenizer, bert, "has no tokenizer: save one"),
+        *((load_tokenizer, partial(folder_of, *slow), "is not a fast one") for slow in SLOW),
+        (
+            load_tokenizer,
+            partial(folder_of, "mt5", {"spiece.model": "x"}),
+            "cannot be loaded (pip install sentencepiece protobuf)",
+        ),
+        (
+            load_tokenizer,
+            partial(folder_of, "bert", LATER),
+            "cannot be loaded (pip install -U tokenizers transformers)",
+        ),
         (load_tokenizer, partial(bart_with, b"{", "tokenizer_config.json"), "cannot be loaded"),
         (load_tokenizer, partial(bart_with, b"[]", "tokenizer_config.json"), "cannot be loaded"),
         (load_tokenizer, partial(tokenizer_without, "mask"), "has neither a mask token nor"),
@@ -285,24 +310,3 @@ def test_padding_and_truncation_change_nothing(model, post, tmp_path):
         assert added_ends(loaded) == ends
         rows = (steps.tokenize(small.TEXTS, each).flat for each in (loaded, plain))
         assert np.array_equal(*rows)
-
-
-@pytest.mark.parametrize(
-    ("model_type", "files", "says"),
-    [
-        ("marian", {"source.spm": "x"}, "is not a fast one"),  # needs sentencepiece
-        ("flaubert", {"vocab.json": "{}", "merges.txt": ""}, "is not a fast one"),  # sacremoses
-        ("mt5", {"spiece.model": "x"}, "cannot be loaded (pip install sentencepiece protobuf)"),
-        (
-            "bert",
-            {"tokenizer.json": '{"added_tokens": [], "model": {"type": "Later", "vocab": {}}}'},
-            "cannot be loaded (pip install -U tokenizers transformers)",
-        ),
-    ],
-)
-def test_a_tokenizer_of_other_packages_or_a_later_version_raises_one_line(
-    tmp_path, model_type, files, says
-):
-    for name, text in {"config.json": json.dumps({"model_type": model_type}), **files}.items():
-        (tmp_path / name).write_text(text)
-    assert says in refused(load_tokenizer, str(tmp_path))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -176,12 +175,6 @@ def test_show_masks_as_the_encoder_reads_it(published, call):
     assert [(start, end) for start, end, _ in found["spans"]] == [each[:2] for each in entities]
     target = load_tokenizer(str(published)).tokenize(found["target"])
     assert found["source"].count("[MASK]") == len(target) > len(entities)
-
-
-def test_a_folder_without_a_tokenizer_is_refused_before_a_plan(published, home, refused, tmp_path):
-    shutil.copy(published / "config.json", tmp_path)
-    said = refused("plan", home / "it.yaml", f"model={tmp_path}")
-    assert "has no tokenizer: save one to the same folder" in said
 
 
 def test_the_built_in_rules_find_most_names_that_the_pipeline_finds(published, real_data):
