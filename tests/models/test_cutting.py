@@ -19,7 +19,6 @@ from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.policy_blocks import AT_POSITIONS
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.specials import Specials
@@ -35,21 +34,18 @@ def passages(name):
     return small.passages(text_to_text.tokenizer(name))
 
 
-def masked(policy, how, tokenizer, limit, of_target=500, encoder=False):
+def masked(policy, how, tokenizer, limit, of_target=500):
     """Return steps over all passages, and (kept tokens, source, target) of each, without ends."""
-    made = text_to_text.tokenizer(tokenizer)
-    specials = Specials.of_encoder(made) if encoder else Specials.of(made)
+    specials = Specials.of(text_to_text.tokenizer(tokenizer))
     spec = Training(batch_size=len(passages(tokenizer)), max_source=limit, max_target=of_target)
-    written = Specials.at_positions if encoder else Specials.pairs
     plugin = find_plugin("policy", policy).plugin()
-    steps = MaskedSteps(passages(tokenizer), plugin, how, specials, spec, written)
-    pairs = steps.pairs(specials, steps.written(0), spec)
-    before, after = specials.ends()
-    ends = specials.ends("max_source" if encoder else "max_target")
+    steps = MaskedSteps(passages(tokenizer), plugin, how, specials, spec)
+    pairs = specials.pairs(steps.written(0), spec)
+    (before, after), ends = specials.ends(), specials.ends("max_target")
     rows = []
     for (item, _), pair in zip(steps.order.step(0), pairs, strict=True):
         assert len(pair.source) <= limit
-        assert encoder or len(pair.target) <= of_target
+        assert len(pair.target) <= of_target
         kept = passages(tokenizer)[item].tokens[: steps.room].tolist()
         source = pair.source[len(before) : len(pair.source) - len(after)].tolist()
         target = pair.target[len(ends[0]) : len(pair.target) - len(ends[1])].tolist()
@@ -116,19 +112,6 @@ def test_source_and_target_hold_the_tokens_that_are_kept(policy, how, tokenizer,
     steps, rows = masked(policy, how, tokenizer, limit, of_target)
     for kept, source, target in rows:
         assert_reproduced(kept, source, target, how, steps.specials)
-
-
-@given(st.sampled_from(POLICIES), st.integers(4, 60))
-def test_labels_of_an_encoder_are_the_masked_tokens(policy, limit):
-    steps, rows = masked(policy, AT_POSITIONS, "bert2bert", limit, encoder=True)
-    for kept, source, labels in rows:
-        if labels:
-            pairs = zip(source, labels, strict=True)
-            assert [one if label == IGNORE else label for one, label in pairs] == kept
-            hidden = [one for one, label in zip(source, labels, strict=True) if label != IGNORE]
-            assert set(hidden) == {steps.specials.mask}
-        else:
-            assert source == kept
 
 
 DRAWS = ("mixture", "ul2")
