@@ -27,6 +27,11 @@ NAMES = (
     *("pegasus", "led", "blenderbot", "nllb", "marian", "bert2bert"),
 )
 
+TOKENIZERS = (
+    *("bart", "mbart", "mbart50", "t5", "t5gemma"),
+    *("pegasus", "blenderbot", "nllb", "marian", "bert2bert"),
+)
+"""Families whose tokenizers differ."""
 T5S = {"t5": "T5", "t5 untied": "T5", "mt5": "MT5", "umt5": "UMT5", "longt5": "LongT5"}
 """Transformers' names of families with T5's tokenizer and settings."""
 

@@ -86,7 +86,7 @@ def test_every_token_is_masked_once_with_its_share_of_the_others(rate):
         assert any(a.tolist() != b.tolist() for a, b in zip(rounds[0], again[0], strict=True))
 
 
-@pytest.mark.parametrize("name", text_to_text.NAMES)
+@pytest.mark.parametrize("name", ["bart", "mbart", "t5", "t5gemma", "pegasus", "bert2bert"])
 def test_every_family_predicts_the_tokens_of_its_own_target(name):
     """The losses are those that Transformers' own forward has at the labels of the tokens."""
     tokenizer, model = text_to_text.tokenizer(name), text_to_text.model(name)

@@ -241,7 +241,7 @@ def test_padding_never_changes_a_loss():
 TEXT = "The cute dog walks in the park."
 
 
-@pytest.mark.parametrize("name", text_to_text.NAMES)
+@pytest.mark.parametrize("name", text_to_text.TOKENIZERS)
 def test_a_source_has_the_special_tokens_of_the_tokenizer(name):
     tokenizer = text_to_text.tokenizer(name)
     (row,) = Specials.of(tokenizer).wrap(tokenize([TEXT], tokenizer), 512)
