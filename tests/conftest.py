@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,14 +46,28 @@ def plugin_files_of_a_module() -> Iterator[None]:
         isolation.forget(home)
 
 
-@pytest.fixture(autouse=True)
-def log_of_a_test() -> Iterator[None]:
+@contextmanager
+def same_log() -> Iterator[None]:
     """Restore the library's log: `-q` of a command would hide lines from later tests."""
     logger = logging.getLogger("maskpolicy")
     level, propagates, handlers = logger.level, logger.propagate, [*logger.handlers]
     yield
     logger.setLevel(level)
     logger.propagate, logger.handlers[:] = propagates, handlers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def log_of_a_module() -> Iterator[None]:
+    """Restore the log after the commands of fixtures of a module."""
+    with same_log():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def log_of_a_test() -> Iterator[None]:
+    """Restore the log after the commands of a test."""
+    with same_log():
+        yield
 
 
 @pytest.fixture(scope="session")
