@@ -314,7 +314,7 @@ def test_clipping_bounds_the_gradient_of_every_step():
 
 @pytest.mark.parametrize(
     ("speed", "every"),
-    [(5e9, 6), (1e9, 9), (0.1e9, 84)],
+    [(5e9, 6), (0.1e9, 84)],
     ids=lambda value: f"{value / 1e9} GB/s" if value > 1e6 else f"every {value} steps",
 )
 def test_checkpoints_take_two_percent_of_the_time(speed, every, monkeypatch, tmp_path):
@@ -330,7 +330,7 @@ def test_checkpoints_take_two_percent_of_the_time(speed, every, monkeypatch, tmp
         now[0] += 10
 
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    steps = [Step([Scale(1.0)], 1)] * 300
+    steps = [Step([Scale(1.0)], 1)] * 180
     checkpoints = SimpleNamespace(latest=lambda: None, save=save)
     spec = replace(SPEC, steps=len(steps), checkpoint_every=55.0)
     run(spec, checkpoints, Line(), steps.__getitem__, scaled, progress=pass_time)

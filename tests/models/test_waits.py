@@ -70,10 +70,10 @@ def graphs(loss, module, batches):
     """Return the number of graphs of a compiled loss without graph breaks; check its values."""
     torch._dynamo.reset()
     counted = CompileCounter()
-    compiled = torch.compile(loss, backend=counted, fullgraph=True)
+    compiled = torch.compile(loss, backend=counted, fullgraph=True, dynamic=True)
     set_attention(module, "sdpa")
-    # the second batch differs in all sizes, so that its graph is also that of further shapes
-    for batch in sorted(batches, key=lambda batch: len(batch.places)):
+    # the sizes of a large batch differ, so that its graph is also that of other shapes
+    for batch in sorted(batches, key=lambda batch: -len(batch.places)):
         moved = batch.to(torch.device("cpu"))
         value, _ = compiled(module, moved)
         value.backward()

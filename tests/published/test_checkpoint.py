@@ -186,10 +186,11 @@ def test_the_built_in_rules_find_most_names_that_the_pipeline_finds(published, r
 
 
 def test_the_experiments_on_english_share_their_trainings(published, real_data, tmp_path):
-    keys = [f"model={published}", f"data={real_data / 'english'}"]
+    keys, glue = [f"model={published}", f"data={real_data / 'english'}"], ("cola", "rte", "mrpc")
+    tasks = ", ".join(f"{{name: {name}, data: {real_data / 'english' / 'glue'}}}" for name in glue)
     trained, steps = {}, {}
-    for name in ("checkpoint", "glue"):
-        asked = ExperimentOptions(Path("english", name), keys, tmp_path / "store")
+    for name, more in (("checkpoint", []), ("glue", [f"tasks=[{tasks}]"])):
+        asked = ExperimentOptions(Path("english", name), [*keys, *more], tmp_path / "store")
         made = prepare(asked, is_dry=True)
         trained[name] = {stage.key for stage in made.order if stage.kind == "intermediate"}
         row = made.experiment.policies[0]
@@ -198,4 +199,4 @@ def test_the_experiments_on_english_share_their_trainings(published, real_data, 
     assert (len(trained["checkpoint"]), len(trained["glue"])) == (20, 12)
     assert trained["glue"] < trained["checkpoint"]
     # two epochs: of CoLA's 8,551 examples a tenth, with all that share a group, is dev
-    assert steps.items() >= {"cola": 482, "sst2": 500, "rte": 140, "mrpc": 209}.items()
+    assert steps.items() >= {"cola": 482, "rte": 140, "mrpc": 209}.items()
