@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 from refusals import refused
 from transformers import PreTrainedTokenizerFast
 
-from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, Example, as_spans
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.models.text_to_text import token_loss
-from maskpolicy.models.training.batching import Order, Pair, Pairs, Share, collate, micro_batches
+from maskpolicy.models.training.batching import Order, Pair, Pairs, Share, micro_batches
 from maskpolicy.models.training.specials import Specials, added_ends, check_tokens
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
 
@@ -160,7 +158,6 @@ def test_an_order_knows_the_step_of_each_item():
         ]
 
 
-PAD, START = 1, 2
 LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=30).map(np.asarray)
 PAIRS = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8)), max_size=20).map(
     lambda sizes: [Pair(np.full(n, 7, np.int32), np.full(m, 8, np.int32)) for n, m in sizes]
@@ -169,10 +166,6 @@ PAIRS = st.lists(st.tuples(st.integers(1, 20), st.integers(0, 8)), max_size=20).
 
 def content(pair):
     return pair.source.tobytes(), pair.target.tobytes()
-
-
-def collated(pairs):
-    return collate(Pairs.of(pairs), PAD, START)
 
 
 @given(LENGTHS, st.integers(1, 12), st.integers(0, 5), st.integers(1, 3))
@@ -213,29 +206,8 @@ def test_micro_batches_are_complete_and_within_the_budget(pairs, budget, decodes
 
 
 def test_labels_that_no_decoder_reads_do_not_count():
-    pairs = Pairs.of([pair(range(10), range(10))] * 8)
+    pairs = Pairs.of([Pair(np.arange(10), np.arange(10))] * 8)
     assert [len(micro_batches(pairs, 80, decodes)) for decodes in (False, True)] == [1, 2]
-
-
-def pair(source, target, excluded=None):
-    return Pair(
-        np.asarray(source, np.int32),
-        np.asarray(target, np.int32),
-        None if excluded is None else np.asarray(excluded),
-    )
-
-
-def test_padding_never_changes_a_loss():
-    rng = np.random.default_rng(0)
-    model = small.bart().eval()
-    pairs = [
-        pair([0, *rng.integers(5, 300, n), 2], [0, *rng.integers(5, 300, m), 2])
-        for n, m in rng.integers(0, 20, (6, 2))
-    ]
-    together, count = token_loss(model, collated(pairs))
-    alone = [token_loss(model, collated([one])) for one in pairs]
-    assert count == sum(number for _, number in alone) == sum(len(one.target) for one in pairs)
-    assert together.item() == pytest.approx(sum(loss.item() for loss, _ in alone), rel=1e-5)
 
 
 TEXT = "The cute dog walks in the park."
@@ -282,14 +254,6 @@ def test_pegasus_has_two_masks():
     found = Specials.of(tokenizer)
     assert tokenizer.convert_ids_to_tokens([found.mask, found.sentence]) == ["<mask_2>", "<mask_1>"]
     assert Specials.of(small.tokenizer()).sentence is None
-
-
-def test_an_encoder_masks_with_a_mask_token_alone():
-    tokenizer = text_to_text.tokenizer("bert2bert")
-    found = Specials.of_encoder(tokenizer)
-    assert (found.mask, found.start, found.sentinels) == (tokenizer.mask_token_id, None, ())
-    with pytest.raises(ConfigError, match="has no mask token"):
-        Specials.of_encoder(text_to_text.tokenizer("t5"))
 
 
 def test_a_tokenizer_that_adds_nothing_gets_both_ends():
