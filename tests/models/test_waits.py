@@ -70,10 +70,9 @@ def graphs(loss, module, batches):
     """Return the number of graphs of a compiled loss without graph breaks; check its values."""
     torch._dynamo.reset()
     counted = CompileCounter()
-    compiled = torch.compile(loss, backend=counted, fullgraph=True, dynamic=True)
+    compiled = torch.compile(loss, backend=counted, fullgraph=True)
     set_attention(module, "sdpa")
-    # the sizes of a large batch differ, so that its graph is also that of other shapes
-    for batch in sorted(batches, key=lambda batch: -len(batch.places)):
+    for batch in batches:
         moved = batch.to(torch.device("cpu"))
         value, _ = compiled(module, moved)
         value.backward()
@@ -171,11 +170,12 @@ def test_encoders_never_wait(family, how, launched):
     ],
     ids=["BART", "MAE-LM", "ModernBERT as MAE-LM", "ELECTRA"],
 )
-def test_a_loss_compiles_as_a_whole_at_most_once_for_each_shape(family, how):
+def test_a_loss_compiles_as_a_whole_also_for_sizes_that_vary(family, how):
     is_bart = family == "bart"
     loss, module, steps = of_bart(how, "diffusion") if is_bart else of_encoder(family, how)
-    batches, shapes = in_shapes(steps)
-    assert graphs(loss, module, batches) <= len(shapes)
+    batches = sorted(in_shapes(steps)[0], key=lambda batch: len(batch.places))
+    # the second graph is for the sizes that differ between the two batches
+    assert graphs(loss, module, [batches[0], batches[-1]]) == 2
 
 
 def test_all_steps_of_one_shape_share_a_graph():
