@@ -336,6 +336,13 @@ def test_an_encoder_predicts_masked_tokens_at_their_places(family):
     assert math.isfinite(model(**batch).loss.item())
 
 
+def test_labels_are_as_wide_as_the_sources_where_the_longest_is_not_masked():
+    rows = [{"text": "nothing at all is a name in here, nor is it a year"}, {"text": "Rome"}]
+    batch = MaskingCollator("salient-span", encoders.tokenizer("roberta"), kind="encoder")(rows)
+    assert batch["labels"].shape == batch["input_ids"].shape
+    assert (batch["labels"][0] == IGNORE).all() and (batch["labels"][1] != IGNORE).any()
+
+
 def test_the_kind_follows_from_model_folder_or_tokenizer(tmp_path):
     assert collator().kind == "seq2seq"
     assert MaskingCollator("random", encoders.tokenizer("bert")).kind == "encoder"

@@ -19,7 +19,7 @@ from maskpolicy.core.types import Denoising, Example, as_spans
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.models.loading import load_tokenizer
-from maskpolicy.models.training.batching import Order, Pair, Pairs, Share, micro_batches
+from maskpolicy.models.training.batching import Order, Pair, Pairs, Share, collate, micro_batches
 from maskpolicy.models.training.specials import Specials, added_ends, check_tokens
 from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps, tokenize
 
@@ -296,3 +296,14 @@ def test_the_rows_of_all_processes_are_those_of_the_step():
     assert sum(share.units for share in shares) == step.units
     assert sum((Counter(share.work) for share in shares), Counter()) == +Counter(step.work)
     assert replace(whole, share=Share(8, 9))(0).batches == []
+
+
+def test_rows_that_fill_a_bucket_have_no_labels():
+    pairs = Pairs.of(
+        [Pair(np.arange(5, 5 + n), np.arange(5, 9)) for n in (3, 4, 9, 9, 9, 9, 9, 9, 9)]
+    )
+    plain, filled = (collate(pairs, 1, 2, limits) for limits in (None, (40, 30)))
+    assert [len(plain.source), len(filled.source)] == [9, 10]
+    assert filled.source[9].eq(filled.source[0]).all()
+    assert filled.labels[9].eq(-100).all()
+    assert filled.labels[:9, :4].eq(plain.labels).all()
