@@ -29,14 +29,14 @@ def refused(
     return message
 
 
-def messages(file: str) -> Iterator[tuple[str, str]]:
-    """Yield the cases of messages.txt beside a test file: what is given, and what is said.
+def messages(file: str, name: str = "messages.txt") -> Iterator[tuple[str, str]]:
+    """Yield the cases of a table beside a test file: what is given, and what is said.
 
     Each line is a case, "GIVEN => SAID". A given text after ".." follows that of the last line
     that begins with "#".
     """
     before = ""
-    for line in Path(file).with_name("messages.txt").read_text("utf-8").splitlines():
+    for line in Path(file).with_name(name).read_text("utf-8").splitlines():
         if line.startswith("# "):
             before = line[2:]
         else:

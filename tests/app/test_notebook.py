@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import folders
@@ -16,6 +17,7 @@ import pytest
 import small
 import yaml
 from pages import SMALL
+from refusals import messages
 
 import maskpolicy as mp
 from maskpolicy.plugins import discovery
@@ -124,68 +126,11 @@ def test_dicts_without_a_name_have_folders_of_their_own(done, place, monkeypatch
     assert set(runs[0].scores().seed) == {0} and set(runs[2].scores().seed) == {1}
 
 
-@pytest.mark.parametrize(
-    ("function", "words", "more", "says"),
-    [
-        ("run", ("missing.yaml",), {}, "cannot be read"),
-        ("run", (TINY | {"name": "../up"},), {}, "is not a name for a folder"),
-        ("run", (TINY, 3), {}, "overrides: must be texts"),
-        ("run", (TINY,), {"jobs": "two"}, "jobs: must be a whole number, not text 'two'"),
-        ("run", (TINY,), {"jobs": 9999}, "jobs=9999: name at most"),
-        ("run", (TINY,), {"threads": -1}, "threads: must be >= 1, not -1"),
-        ("run", (TINY,), {"out": 5}, "out: must be str | Path | None, not int"),
-        ("run", (TINY,), {"plugins": 5}, "plugins: must be str | Path | Sequence[str | Path], not"),
-        ("mask", ("a b", "random"), {"tokenizer": 5}, "tokenizer: must be a name or a tokenizer"),
-        ("pretrain", ("mini", "random", 5, "out"), {}, "corpus: must be str | Path | Sequence"),
-        ("run", (None,), {}, "experiment: must be a file, a name or a dict of keys, not NoneType"),
-        ("run", (TINY | {"seeds": {1, 2}},), {}, "experiment: holds a set"),
-        ("run", (TINY,), {"plugins": "mine.py"}, "mine.py: no such file"),
-        ("run", (TINY,), {"only": "randm"}, "unknown row 'randm'"),
-        ("run", (TINY | {"name": "mine", "polices": []},), {}, "mine: polices: unknown key"),
-        ("run", ({},), {"plugin": "a.py"}, "argument 'plugin': its arguments are experiment, over"),
-        ("run", (), {}, "run: missing a required argument: 'experiment': its arguments are"),
-        ("load", (), {}, "name one or more folders"),
-        ("load", (["out"],), {}, "one after the other"),
-        ("mask", (["a", "b"], "random"), {}, "text: must be str, not list"),
-        ("mask", ("", "random"), {}, "text: has no words: give some text"),
-        ("mask", ("a b", "random"), {"seed": -1}, "seed: must be >= 0, not -1"),
-        ("mask", ("a b", "random"), {"seed": "1"}, "seed: must be a whole number, not text '1'"),
-        ("mask", ("a b", "random"), {"progress": 5}, "progress: must be >= 0 and < 1, not 5"),
-        ("mask", ("a b", "random"), {"progress": -3}, "progress: must be >= 0 and < 1, not -3"),
-        ("mask", ("a b", "random"), {"name": "span"}, "name: cannot be set here"),
-        ("mask", ("a b", {"ratio": 0.3}), {}, "policy.name: missing"),
-        ("mask", ("a b", 3), {}, "policy: must be a name or a block with a name, not a whole"),
-        ("mask", ("a b", "random"), {"spams": 2}, "spams"),
-        (
-            "pretrain",
-            ("mini", "random", "a.txt", "out"),
-            {"workers": 0},
-            "workers: must be >= 1, not 0",
-        ),
-        ("pretrain", ("mini", "random", "b.txt", "out"), {}, "no such file"),
-    ],
-)
-def test_wrong_arguments_are_named(function, words, more, says):
-    if function == "mask":
-        more = {"tokenizer": small.tokenizer(), **more} if len(words) == 2 else more
-    with pytest.raises(mp.ConfigError) as error:
-        getattr(mp, function)(*words, **more)
-    assert says in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda runs: runs.masks("none"), "masks of none"),
-        (lambda runs: runs.masks("randon"), "unknown policy 'randon': did you mean 'random'"),
-        (lambda runs: runs.plot("coverege"), "unknown analysis 'coverege'"),
-        (lambda runs: runs.answers(task="zrse"), "unknown task 'zrse'"),
-        (lambda runs: runs.answers(task=5), r"task: must be str \| None, not int"),
-    ],
-)
-def test_what_a_run_does_not_have_is_named(done, call, says):
-    with pytest.raises(mp.ConfigError, match=says):
-        call(done)
+@pytest.mark.parametrize(("call", "says"), messages(__file__, "python.txt"))
+def test_a_wrong_argument_is_named(done, call, says):
+    names = {"mp": mp, "runs": done, "mask": partial(mp.mask, tokenizer=small.tokenizer())}
+    with pytest.raises(mp.ConfigError, match=re.escape(says)):
+        eval(call, {**names, "TINY": TINY})
 
 
 def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
@@ -270,8 +215,3 @@ def test_a_name_is_no_markup_in_the_table_of_text():
     lines = [(name, "t [i]", n, n % 2) for name in names for n in range(4)]
     board = mp.board(pd.DataFrame(lines, columns=["system", "task", "example", "score"]))
     assert all(name in repr(board) for name in (*names, "t [i]"))
-
-
-def test_a_function_without_plugins_says_to_import_the_file():
-    with pytest.raises(mp.ConfigError, match=r"one of your own is found by `import FILE`$"):
-        mp.mask("Ada wrote.", "sentence-end", store="memory://")
