@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import small
+from refusals import messages
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.plugins import discovery, isolation, registry
@@ -119,33 +120,25 @@ class Mine:
 """
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        (TASK, "x = 1\n", "mine.py: registers nothing: put @policy(NAME)"),
-        (TASK, "\nraise RuntimeError('boo')\n", "failed: RuntimeError: boo ({file}:2)"),
-        ("example", "exmple", "task 'mine' defines `exmple`, which maskpolicy does not use: did"),
-        ("_match", "", "@task('mine'): unknown metric 'exact': did you mean 'exact_match'?"),
-        ('group="own", ', "", "@task('mine'): group is missing: state group="),
-        ("own", "closed_bok", "@task('mine'): group 'closed_bok': did you mean 'closed-book', the"),
-        (', files={"dev": "dev.jsonl"}', "", "@task('mine'): files is missing: state files="),
-        ("files=", 'foldrs=("x",), files=', "unknown fact 'foldrs': did you mean 'folders'?"),
-        ("files=", 'keep="right", files=', "@task('mine'): keep: unknown value 'right'"),
-        ("files=", "dev_share=10, files=", "dev_share: must be >= 0 and <= 1, not 10.0: write 0.1"),
-        ("files=", 'folders="sub", files=', "folders: must be a list, not text 'sub': write [sub]"),
-        ("files=", 'hub="own/name", files=', "hub: must be a Hub: write Hub('own/name')"),
-        ("dev.jsonl", "d{ev.jsonl", "@task('mine'): files: only {edition} may stand in braces"),
-        ("files=", 'kind="labels", files=', "@task('mine'): unknown kind 'labels': did you mean"),
-        ("files=", 'kind="tags", keep="end", files=', "@task('mine'): keep='end' is for text"),
-    ],
-)
-def test_a_task_that_cannot_be_used_is_one_line_with_its_file(refused, tmp_path, old, new, says):
-    path = tmp_path / "mine.py"
-    path.write_text(TASK.replace(old, new))
+@pytest.mark.parametrize(("change", "says"), messages(__file__, "tasks.txt"))
+def test_a_task_that_cannot_be_used_is_one_line_with_its_place(refused, tmp_path, change, says):
+    old, _, new = change.partition(" -> ")
+    Path("mine.py").write_text(TASK.replace(old, new))
     Path("dev.jsonl").write_text("{}\n")
     line = refused(*plan("random", "mine.py"), "tasks=[{name: mine, data: .}]")
-    assert says.replace("{file}", str(path)) in line
-    assert f"{path}:5: " in line or old == TASK
+    assert says in line and f"{tmp_path / 'mine.py'}:5: " in line
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "mine.py: registers nothing: put @policy(NAME)"),
+        ("\nraise RuntimeError('boo')\n", "failed: RuntimeError: boo ({file}:2)"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line_with_its_name(refused, tmp_path, text, says):
+    Path("mine.py").write_text(text)
+    assert says.format(file=tmp_path / "mine.py") in refused(*plan("random", "mine.py"))
 
 
 def test_a_file_or_a_list_in_place_of_a_name_is_told_how_to_write_it():

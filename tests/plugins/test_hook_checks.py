@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from maskpolicy.policies import salient_span
-from refusals import refused
+from refusals import messages, refused
 
 from maskpolicy.core.errors import ConfigError, StageError
 from maskpolicy.experiment.definition import TaskBlock
@@ -63,56 +63,10 @@ def test_a_class_that_fits_is_taken(attributes):
     check("policy", made(**attributes), "it")
 
 
-@pytest.mark.parametrize(
-    ("attributes", "says"),
-    [
-        (
-            {"anotate": annotate},
-            " defines `anotate`, which maskpolicy does not use: did you mean `annotate`? Call it "
-            "`_anotate` if it is a helper of yours",
-        ),
-        ({"only_selects": ()}, "did you mean `only_select`?"),
-        ({"Files": ["words.txt"]}, "did you mean `files`?"),
-        ({"select": None}, "`select` must be a method, select(self, passage, rng) -> Spans"),
-        (
-            {"annotate": lambda self, passages: {}},
-            "`annotate` cannot be called with (self, passages, fitted): too many positional "
-            "arguments: write annotate(self, passages, fitted) -> dict",
-        ),
-        ({"annotate": lambda self, a, b, c: {}}, "missing a required argument: 'c'"),
-        ({"annotate": staticmethod(annotate)}, "cannot be called with (passages, fitted): "),
-        ({"fit": fit}, "has `fit` but no `annotate`: add it"),
-        ({"only_select": "ratio"}, "only_select: must be a list, not text 'ratio'"),
-        ({"only_select": ("ration",)}, "only_select: unknown field 'ration': did you mean 'ratio'"),
-        ({"only_select": lambda self: ()}, "`only_select` must be a class variable, not a method"),
-        ({"fits_to_denoising": "no"}, "fits_to_denoising: must be true or false, not text 'no'"),
-        ({"files": 3}, "files: must be a list, not a whole number 3"),
-        (
-            {"select": by_statistics},
-            "takes `statistics` but has no `count`: add count(self, passages) -> Mapping[Key, int]",
-        ),
-        ({"select": by_statistics, "counts": annotate}, "did you mean `count`?"),
-        (
-            {"select": lambda self, passage, rng, statistic: passage},
-            "`select` has a parameter 'statistic': did you mean 'statistics'?",
-        ),
-        (
-            {"select": by_statistics, "count": lambda self: {}},
-            "`count` cannot be called with (self, passages): ",
-        ),
-        (
-            {"select": by_statistics, "count": count, "passes": "2"},
-            "passes: must be a whole number",
-        ),
-        ({"select": by_statistics, "count": count, "passes": 0}, "passes: must be >= 1, not 0"),
-        (
-            {"select": by_statistics, "count": lambda self, passages, statistics: {}},
-            r"`count` are None in its only pass: write passes: ClassVar = 2",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("attributes", "says"), messages(__file__, "hooks.txt"))
 def test_a_class_that_does_not_fit_is_refused(attributes, says):
-    line = refused(check, "policy", made(**attributes), "my.py:3: policy 'mine'")
+    plugin = eval(f"made({attributes})", globals())
+    line = refused(check, "policy", plugin, "my.py:3: policy 'mine'")
     assert line.startswith("my.py:3: policy 'mine'")
     assert says in line
 
