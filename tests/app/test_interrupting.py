@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import clusters
@@ -14,19 +15,18 @@ import forked
 import pytest
 import small
 
+from maskpolicy.plugins import discovery, registry
+
 AT_ONCE = "from maskpolicy.pipeline.graph import events; events._INTERVAL = 0.1"
+LINE = "interrupted: the same command continues where it stopped"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "jobs", "command"),
-    [
-        (signal.SIGTERM, 2, clusters.command),
-        (signal.SIGHUP, 1, forked.command),
-        (signal.SIGINT, 1, forked.command),
-    ],
+    ("number", "jobs", "before"),
+    [(signal.SIGTERM, 2, "import forked; forked.fork_jobs()"), (signal.SIGINT, 1, "")],
 )
-def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(number, jobs, command):
+def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(number, jobs, before):
     general = {"steps": 100_000, "warmup": 1, "batch_size": 2, "precision": "fp32"}
     Path("it.yaml").write_text(small.experiment(policies=["none"], general=general))
     store = Path(".maskpolicy", "store")
@@ -35,14 +35,22 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_line(number, jobs, command)
         lines = [line for path in store.glob("events/*") for line in path.read_text().splitlines()]
         return any('"advanced"' in line and '"general mini"' in line for line in lines)
 
-    running = command("run", "it.yaml", "--jobs", jobs, before=AT_ONCE)
+    running = forked.command("run", "it.yaml", "--jobs", jobs, before=f"{before}\n{AT_ONCE}")
     clusters.until(trains, running)
     running.send_signal(number)
     said = clusters.finish(running, codes=(128 + number,))
-    assert said.splitlines()[-1] == "interrupted: the same command continues where it stopped"
+    assert said.splitlines()[-1] == LINE
     (key,) = (path for path in (store / "checkpoints").iterdir())
     assert any(path.name.isdigit() for path in key.iterdir())
     assert not list((store / "locks").iterdir())
+
+
+def test_a_terminal_that_is_closed_ends_a_command_with_the_same_line(call):
+    body = ("import signal", "signal.raise_signal(signal.SIGHUP)")
+    Path("ends.py").write_text(small.policy_file("ends", *body))
+    model = small.saved(Path("bart"))
+    code, _, err = call("show", "ends", "--plugin", "ends.py", "--text", "Ada.", "--model", model)
+    assert (code, err.splitlines()[-1]) == (128 + signal.SIGHUP, LINE)
 
 
 def test_control_c_while_the_commands_are_imported_is_one_line(tmp_path):
@@ -52,10 +60,9 @@ def test_control_c_while_the_commands_are_imported_is_one_line(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path[1:]])}
     found = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert found.returncode == 130
-    assert found.stderr == "interrupted: the same command continues where it stopped\n"
+    assert found.stderr == f"{LINE}\n"
 
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = """
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,39 +93,34 @@ class Reads:
 """
 
 
-@pytest.mark.slow
-def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path):
-    copy = tmp_path / "installed" / "maskpolicy"
-    shutil.copytree(ROOT / "maskpolicy", copy)
-    for name in ("policies", "tasks", "experiments"):
-        shutil.copytree(ROOT / name, copy / name)
+def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path, done, monkeypatch):
     mixed = {"name": "mixture", "members": ["span", "random"]}
     keys = {"policies": ["random", "span", "reads", mixed], "plugins": ["plugin/reads.py"]}
-    (tmp_path / "it.yaml").write_text(small.experiment(**keys, baseline="random"))
+    Path("it.yaml").write_text(small.experiment(**keys, baseline="random"))
     plugin = tmp_path / "plugin"
     plugin.mkdir()
-    (tmp_path / "count.txt").write_text("1")
-    (copy.parent / "outside.py").write_text("")
-    for name in ("plugin/beside.py", "linked", "plugin/depends"):
-        (tmp_path / name).write_text("")
+    Path("count.txt").write_text("1")
+    Path("elsewhere").mkdir()
+    for name in ("elsewhere/outside.py", "plugin/beside.py", "linked", "plugin/depends"):
+        Path(name).write_text("")
     (plugin / "declared").symlink_to("../linked")
     (plugin / "reads.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "elsewhere")
+    monkeypatch.delitem(sys.modules, "xml.dom.minidom", raising=False)
+    discovery.load_builtin("policy")
+    span = registry.entry("policy", "span")
+    policy = Path(shutil.copy(span.file, tmp_path))  # may be edited
+    monkeypatch.setitem(registry._ENTRIES, ("policy", "span"), replace(span, file=str(policy)))
 
     def said(command: str) -> str:
-        words = [sys.executable, "-m", "maskpolicy", command, "it.yaml", "--store", "store"]
-        environment = {**os.environ, "PYTHONPATH": str(copy.parent)}
-        done = subprocess.run(
-            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        return " ".join(done.stderr.split())
+        return " ".join(done(command, "it.yaml", "--store", "store")[1].split())
 
     reads = f"plugin of {plugin}: reads {{}}, in no key: an edit computes nothing again"
     first = said("check")
     assert first.count("in no key") == 2
-    for path in (copy.parent / "outside.py", tmp_path / "count.txt"):
+    for path in (tmp_path / "elsewhere" / "outside.py", tmp_path / "count.txt"):
         assert reads.format(path) in first
-    assert said("run").count("in no key") == 1
-    policy = copy / "policies" / "span.py"
+    said("run")
     policy.write_text(policy.read_text() + "\n# a comment changes no code\n")
     assert "was edited" not in said("plan")
     policy.write_text(policy.read_text() + "\nLONGEST = 3\n")
