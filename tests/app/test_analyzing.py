@@ -26,9 +26,8 @@ def fail(error: str) -> None:
     folders.change(Path("finished"), "*", metrics=None, error=error)
 
 
-def test_coverage_is_a_table_and_json(call, finished):
-    code, out, _ = call("analyze", "coverage", finished, "--out", "out")
-    assert code == 0
+def test_coverage_is_a_table_and_json(done, finished):
+    out, _ = done("analyze", "coverage", finished, "--out", "out")
     assert "random" in out
     written = json.loads(Path("out", "coverage.json").read_text())
     assert written.pop("results") == fingerprint(finished)
@@ -37,7 +36,7 @@ def test_coverage_is_a_table_and_json(call, finished):
     assert (written.pop("of_masks"), written.pop("place")) == (True, 20)
     assert written["rows"][0]["hidden_tokens"] == 9
     assert "| random |" in Path("out", "coverage.md").read_text()
-    assert json.loads(call("analyze", "coverage", finished, "--json")[1]) == written
+    assert json.loads(done("analyze", "coverage", finished, "--json")[0]) == written
 
 
 def test_results_that_cannot_be_read_are_named(refused, finished):
@@ -68,11 +67,10 @@ def test_nothing_to_show_is_one_line_that_says_why(refused, finished, name, says
     assert not (finished / "analyses").exists()
 
 
-def test_all_analyses_that_find_something_are_in_the_page(call, refused, finished):
+def test_all_analyses_that_find_something_are_in_the_page(call, done, refused, finished):
     page = finished / "leaderboard.html"
     page.write_text("an old page")
-    code, out, err = call("analyze", "all", finished)
-    assert code == 0
+    out, err = done("analyze", "all", finished)
     assert f"written to {finished / 'analyses' / 'coverage' / 'coverage.json'}" in out
     assert "analyze transfer: nothing to show: " in err
     assert "analyze hits: nothing to show: no row has a learned policy" in err
@@ -83,7 +81,7 @@ def test_all_analyses_that_find_something_are_in_the_page(call, refused, finishe
     assert "did not finish: \ufffd[31mred" in err and "\x1b" not in out + err
 
 
-def test_faults_of_a_users_analyses_name_them_and_end_no_other(call, finished):
+def test_faults_of_a_users_analyses_name_them_and_end_no_other(done, finished):
     said = {
         "raise ValueError('x')": "the analysis failed: ValueError: x ({file}:11)",
         "return None": "the analysis failed: TypeError: `analyse` returned NoneType",
@@ -106,8 +104,7 @@ def test_faults_of_a_users_analyses_name_them_and_end_no_other(call, finished):
     file = Path("own.py").resolve()
     parts = [each.format(number=number, line=line) for number, line in enumerate(said)]
     file.write_text("".join(map(dedent, [text, *parts])))
-    code, out, err = call("analyze", "all", finished, "--plugin", file)
-    assert code == 0, err
+    out, err = done("analyze", "all", finished, "--plugin", file)
     for number, line in enumerate(said.values()):
         assert f"analyze mine-{number}: {line.format(file=file)}" in err
     assert "coverage.json" in out

@@ -70,13 +70,11 @@ def plugin(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def checked(call):
+def checked(done):
     """Check the experiment; returns the JSON."""
 
     def checked(*keys):
-        code, out, err = call("check", "it.yaml", *keys, "--store", "store", "--json")
-        assert code == 0, err
-        return json.loads(out)
+        return json.loads(done("check", "it.yaml", *keys, "--store", "store", "--json")[0])
 
     return checked
 
@@ -156,15 +154,14 @@ def test_only_what_the_training_reads_is_masked(checked):
 
 
 @pytest.mark.usefixtures("new_store")
-def test_nothing_is_trained_and_run_finds_what_was_computed(call, checked):
+def test_nothing_is_trained_and_run_finds_what_was_computed(done, checked):
     checked("resources={intermediate: {processes: 2}}")
     before = {record["kind"] for record in records()}
     assert {"corpus", "annotate", "tokenizer", "train-examples", "audit"} <= before
     assert not before & {"general", "intermediate", "finetune", "evaluate", "fit"}
     assert {r["local"].get("processes", 1) for r in records("masked-sample")} == {1}
     assert not Path("runs").exists()
-    code, _, err = call("run", "it.yaml", "--store", "store", "-v")
-    assert code == 0
+    _, err = done("run", "it.yaml", "--store", "store", "-v")
     for stage in ("corpus intermediate", "annotate years", "test-examples dates"):
         assert f"{stage}: started" not in err
     assert "intermediate years, run 0: started" in err

@@ -47,25 +47,24 @@ def test_a_traceback_comes_with_debug_only():
         assert ("Traceback" in said) == bool(words)
 
 
-def listed(call, what, key="name"):
-    code, out, _ = call("list", what, "--json")
-    assert code == 0
+def listed(done, what, key="name"):
+    out, _ = done("list", what, "--json")
     return {entry[key]: entry for entry in json.loads(out)}
 
 
-def test_plugins_are_listed(call):
-    policies = listed(call, "policies")
+def test_plugins_are_listed(done):
+    policies = listed(done, "policies")
     assert {"none", "original", "random", "salient-span"} <= set(policies)
     share = "a number, a schedule or a distribution >= 0 and <= 1"
     assert policies["random"]["fields"]["ratio"] == {"type": share, "default": 0.15}
     assert policies["original"]["how"] == {"target": "full"}
-    triviaqa = listed(call, "tasks")["triviaqa"]
+    triviaqa = listed(done, "tasks")["triviaqa"]
     assert (triviaqa["group"], triviaqa["metric"]) == ("closed-book", "exact_match")
-    analyses = listed(call, "analyses")
+    analyses = listed(done, "analyses")
     assert analyses["coverage"]["summary"].startswith("How much each policy masked")
-    assert json.loads(call("analyze", "--list", "--json")[1]) == [*analyses.values()]
+    assert json.loads(done("analyze", "--list", "--json")[0]) == [*analyses.values()]
     for what, name in (("policies", "random"), ("tasks", "zsre"), ("analyses", "coverage")):
-        assert name in call("list", what)[1]
+        assert name in done("list", what)[0]
 
 
 def test_models_are_listed_by_family(call):
@@ -81,13 +80,11 @@ def test_models_are_listed_by_family(call):
         assert words in shown
 
 
-def test_the_world_is_written_and_its_figures_printed(call, small_world):
+def test_the_world_is_written_and_its_figures_printed(done, small_world):
     for name in ("general.jsonl", "intermediate.jsonl", "tasks"):
         assert (small_world / name).exists()
     keys = [f"world.{size}" for size in SIZES]  # as in an experiment
-    code, out, _ = call("world", "--out", "same", *keys, "--json")
-    figures = json.loads(out)
-    assert code == 0
+    figures = json.loads(done("world", "--out", "same", *keys, "--json")[0])
     assert Path("same/world.json").read_bytes() == (small_world / "world.json").read_bytes()
     assert set(figures["tasks"]) == {
         *("triviaqa", "webquestions", "nq", "aidayago2", "zsre", "wow", "wiqa", "quartz", "ropes"),
@@ -99,15 +96,14 @@ def test_the_world_is_written_and_its_figures_printed(call, small_world):
     assert figures["tasks"]["squad_v2"]["rule"] in ("no answer", "first words")
 
 
-def test_examples_are_printed_as_json_lines(call, small_world):
+def test_examples_are_printed_as_json_lines(done, small_world):
     tasks = ("--data", small_world / "tasks")
-    code, out, _ = call("examples", "zsre", *tasks, "--limit", 2)
+    out, _ = done("examples", "zsre", *tasks, "--limit", 2)
     rows = [json.loads(line) for line in out.splitlines()]
-    assert code == 0
     assert [list(row) for row in rows] == [["id", "group", "source", "targets", "context"]] * 2
     assert "[SEP]" in rows[0]["source"]
     train, test = (
-        call("examples", "triviaqa", *tasks, "--split", split, "documents=false")[1].splitlines()
+        done("examples", "triviaqa", *tasks, "--split", split, "documents=false")[0].splitlines()
         for split in ("train", "test")
     )
     assert train and test and not set(train) & set(test)
@@ -123,10 +119,9 @@ def test_examples_warn_of_rows_that_are_left_out(call, tmp_path):
     assert f"{path}: 1 rows without an answer left out" in err
 
 
-def test_the_doctor_names_versions_hardware_and_the_store(call, tmp_path):
+def test_the_doctor_names_versions_hardware_and_the_store(done, tmp_path):
     (tmp_path / "store" / "artifacts").mkdir(parents=True)
-    code, out, _ = call("doctor", "--store", tmp_path / "store", "--prune", "--older", "30")
-    assert code == 0
+    out, _ = done("doctor", "--store", tmp_path / "store", "--prune", "--older", "30")
     for word in ("versions", "torch", "hardware", "precision", "attention", "spaCy", "store"):
         assert word in out
 

@@ -158,11 +158,10 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def entry(home, call, monkeypatch):
+def entry(home, done, monkeypatch):
     """Return the JSON of an entry, and the folder of the pipeline's results."""
     monkeypatch.chdir(home)
-    code, out, err = call("submission", "fast", "full", *ROW)
-    assert code == 0, err
+    out, err = done("submission", "fast", "full", *ROW)
     path = home / "results/my-babylm/all_full_preds_and_fast_scores_mlm.json"
     assert f"written to {path.relative_to(home)}" in out
     missing = "blimp_supplement, ewok, entity_tracking, wug_adj, wug_past, comps, reading, aoa"

@@ -43,9 +43,9 @@ def texts(store):
 # copy
 
 
-def test_artifacts_travel_with_their_manifests_and_fill_no_cache(call, folder, url, tmp_path):
+def test_artifacts_travel_with_their_manifests_and_fill_no_cache(call, done, folder, url, tmp_path):
     assert call("store", "copy", folder, url)[:2] == (0, f"3 artifacts copied to {url}\n")
-    assert call("store", "copy", url, tmp_path / "back")[0] == 0
+    done("store", "copy", url, tmp_path / "back")
     assert names(open_store(url, tmp_path / "cache"), "artifacts") == []
     one, two = Store(folder), Store(tmp_path / "back")
     assert texts(one) == texts(two) == texts(open_store(url, tmp_path / "other"))
@@ -74,7 +74,7 @@ def test_different_and_damaged_artifacts_are_named_and_not_copied(call, folder, 
     assert texts(open_store(url)) == {KEYS[0]: "other", KEYS[2]: "text 2"}
 
 
-def test_artifacts_that_a_gpu_computed_may_differ(call, tmp_path, monkeypatch, caplog):
+def test_artifacts_that_a_gpu_computed_may_differ(call, done, tmp_path, monkeypatch, caplog):
     """Stages of other kinds, and those of CPUs, may not."""
     monkeypatch.setattr(hardware, "gpu_in_use", lambda: "H100")
     one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
@@ -88,7 +88,7 @@ def test_artifacts_that_a_gpu_computed_may_differ(call, tmp_path, monkeypatch, c
     assert code == 1
     assert f"{KEYS[1]} has different files in both, as H100 rounds differently each time: f" in err
     one.drop(KEYS[0])
-    assert call("store", "copy", one.root, two.root)[0] == 0
+    done("store", "copy", one.root, two.root)
 
 
 # verify, du, prune
@@ -119,7 +119,7 @@ def test_prune_prints_what_it_frees(call, folder):
     assert Store(folder).committed() == set(KEYS)
 
 
-def test_prune_shrinks_the_cache_to_a_size(call, folder, url, tmp_path):
+def test_prune_shrinks_the_cache_to_a_size(call, done, folder, url, tmp_path):
     call("store", "copy", folder, url)
     store = open_store(url, tmp_path / "cache")
     assert list(texts(store)) == names(store, "artifacts") == KEYS
@@ -127,7 +127,7 @@ def test_prune_shrinks_the_cache_to_a_size(call, folder, url, tmp_path):
         past = time.time() - 7200 - age * 100
         os.utime(store.path(key) / "MANIFEST.json", (past, past))
     for most, left in ((f"{size(store)['cache'] - 100}", KEYS[:2]), ("0GB", [])):
-        assert call("store", "prune", "--store", url, "--cache-size", most)[0] == 0
+        done("store", "prune", "--store", url, "--cache-size", most)
         assert names(store, "artifacts") == left
     assert list(texts(store)) == KEYS
 
@@ -141,25 +141,25 @@ def place(here, server, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_in_a_bucket_equals_one_in_a_folder(place, server, call):
+def test_a_run_in_a_bucket_equals_one_in_a_folder(place, server, done):
     url = server.url
-    assert call("run", "tiny.yaml", "--store", url, "--out", "one", "--jobs", 1)[0] == 0
-    assert call("run", "tiny.yaml", "--store", "store", "--out", "two", "--jobs", 1)[0] == 0
+    done("run", "tiny.yaml", "--store", url, "--out", "one", "--jobs", 1)
+    done("run", "tiny.yaml", "--store", "store", "--out", "two", "--jobs", 1)
     for name in ("leaderboard.json", "leaderboard.md"):
         assert (place / "one" / name).read_bytes() == (place / "two" / name).read_bytes()
     assert json.loads((place / "one" / "run.json").read_text())["store"] == url
 
     # another machine, whose cache is empty
     elsewhere = ("--store", url, "--cache", place / "elsewhere")
-    code, out, _ = call("plan", "tiny.yaml", *elsewhere)
-    assert (code, "to do" in out, "done" in out) == (0, False, True)
-    assert call("run", "tiny.yaml", *elsewhere, "--out", "three")[0] == 0
+    out, _ = done("plan", "tiny.yaml", *elsewhere)
+    assert ("to do" in out, "done" in out) == (False, True)
+    done("run", "tiny.yaml", *elsewhere, "--out", "three")
     board = (place / "one" / "leaderboard.json").read_bytes()
     assert (place / "three" / "leaderboard.json").read_bytes() == board
     copies = [path.name for path in (place / "elsewhere").glob("*/artifacts/*")]
     assert len(copies) < len(server.objects) / 4  # what nothing needs stays in the bucket
     words = ("export", "one", "random", "--out", "model", *elsewhere)
-    assert call(*words)[0] == 0
+    done(*words)
     assert (place / "model" / "model.safetensors").is_file()
 
 

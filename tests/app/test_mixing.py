@@ -51,11 +51,9 @@ def copy(home, tmp_path):
     return tmp_path
 
 
-def analysed(call, home, name, *keys):
+def analysed(done, home, name, *keys):
     words = ("analyze", name, home / "out", *keys, "--store", home / "store", "--json")
-    code, out, err = call(*words)
-    assert code == 0, err
-    return json.loads(out)
+    return json.loads(done(*words)[0])
 
 
 def test_each_row_is_sampled_from_the_text_that_it_trained_on(home):
@@ -77,34 +75,34 @@ def test_each_row_is_sampled_from_the_text_that_it_trained_on(home):
     assert len(pmi.passages) == 5
 
 
-def test_analyses_take_each_row_with_its_own_text(call, home):
-    pairs = {(row["policy"], row["other"]) for row in analysed(call, home, "overlap")["rows"]}
+def test_analyses_take_each_row_with_its_own_text(done, home):
+    pairs = {(row["policy"], row["other"]) for row in analysed(done, home, "overlap")["rows"]}
     assert not any({"rehearsal", "wiki"} & {*pair} for pair in pairs if len({*pair}) > 1)
-    rows = analysed(call, home, "coverage")["rows"]
+    rows = analysed(done, home, "coverage")["rows"]
     assert {"original", "rehearsal", "wiki"} <= {row["policy"] for row in rows}
     losses = {
-        row["policy"]: row for row in analysed(call, home, "forgetting", "passages=16")["rows"]
+        row["policy"]: row for row in analysed(done, home, "forgetting", "passages=16")["rows"]
     }
     assert losses["original"]["before"] == losses["rehearsal"]["before"]
     assert losses["original"]["after"] != losses["rehearsal"]["after"]
-    assert analysed(call, home, "frequency")["rows"]
-    said = analysed(call, home, "rank", "passages=8")["notes"]
+    assert analysed(done, home, "frequency")["rows"]
+    said = analysed(done, home, "rank", "passages=8")["notes"]
     assert "rows read different corpora, and each is measured on its own" in said[0]
 
 
-def test_the_board_its_page_and_a_card_name_each_rows_text(call, home, tmp_path):
+def test_the_board_its_page_and_a_card_name_each_rows_text(done, home, tmp_path):
     board = (home / "out" / "leaderboard.md").read_text()
     size = r"[\d,]+ passages, [\d,]+ tokens, [\d,]+ words"
     assert re.search(rf"20% from general, 10% from situations, {size} \(rehearsal\)", board)
     assert re.search(rf"30% from wiki, {size} \(wiki\)", board)
     assert "corpus.mix" in (home / "out" / "leaderboard.html").read_text()
     words = ("export", home / "out", "rehearsal", "--store", home / "store")
-    assert call(*words, "--out", tmp_path / "model")[0] == 0
+    done(*words, "--out", tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "| passages from general | 20% |" in card
 
 
-def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, call):
+def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, call, done):
     places = mixing._places
 
     def broken(*given):
@@ -116,7 +114,7 @@ def test_a_mix_that_was_interrupted_has_the_same_bytes(home, copy, monkeypatch, 
     with monkeypatch.context() as patch:
         patch.setattr(mixing, "_places", broken)
         assert call(*words)[0] != 0
-    assert call(*words)[0] == 0
+    done(*words)
     one, other = (
         next(each for each in read_run(place / "out").results if each.policy == "rehearsal")
         for place in (home, copy)

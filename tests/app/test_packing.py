@@ -30,7 +30,7 @@ def board(call, *words: object) -> dict:
     return json.loads(call("leaderboard", *words, "--json")[1])
 
 
-def test_a_packed_run_gives_the_same_leaderboard(call, run):
+def test_a_packed_run_gives_the_same_leaderboard(call, done, run):
     (run / "logs").mkdir()
     (run / "logs" / "events").write_text("large")
     (run / "notes.txt").write_text("of the user")
@@ -45,7 +45,7 @@ def test_a_packed_run_gives_the_same_leaderboard(call, run):
     assert {row["policy"] for row in joined["rows"]} == {"none", "random", "span"}
     shutil.rmtree(run)
     assert board(call, "it.zip") == expected
-    assert call("leaderboard", "it.zip", "--html", "it.html")[0] == 0
+    done("leaderboard", "it.zip", "--html", "it.html")
     assert "random" in Path("it.html").read_text()
 
 
@@ -113,15 +113,15 @@ def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, done, refused, hub
     assert "cannot be reached" in call(*push)[2]
 
 
-def test_a_joined_board_does_not_replace_the_board_of_a_run(call, refused, run):
+def test_a_joined_board_does_not_replace_the_board_of_a_run(done, refused, run):
     other = folders.write(Path("other"), {"none": 0.2, "span": 0.4}, n=12)
     assert "--out mine: holds a run" in refused("leaderboard", run, other, "--out", run)
     assert not (run / "leaderboard.json").exists()
-    assert call("leaderboard", run, other, "--out", "both")[0] == 0
-    assert call("leaderboard", run, other, "--out", "both")[0] == 0
+    done("leaderboard", run, other, "--out", "both")
+    done("leaderboard", run, other, "--out", "both")
 
 
-def test_a_page_of_several_runs_replaces_neither_that_of_a_run_nor_given_scores(refused, call, run):
+def test_a_page_of_several_runs_replaces_neither_that_of_a_run_nor_given_scores(refused, done, run):
     other = folders.write(Path("other"), {"none": 0.2, "span": 0.4}, n=12)
     page = run / "leaderboard.html"
     assert f"--html {page}: holds a run" in refused("leaderboard", run, other, "--html", page)
@@ -130,15 +130,15 @@ def test_a_page_of_several_runs_replaces_neither_that_of_a_run_nor_given_scores(
         with pytest.raises(ConfigError, match=f"{path}.*: holds a run, whose own board"):
             save(path)
     Path("it.csv").write_text("system,example,score\na,1,0\na,2,1\nb,1,1\nb,2,0\n")
-    assert call("board", "it.csv", "--out", "given")[0] == 0
+    done("board", "it.csv", "--out", "given")
     assert "given: holds given scores" in refused("leaderboard", run, "--out", "given")
     Path("results").mkdir()  # of the user's own
     assert both.page("leaderboard.html").is_file()
 
 
-def test_a_tilde_in_an_option_or_argument_is_the_home_folder(call, run, monkeypatch, tmp_path):
+def test_a_tilde_in_an_option_or_argument_is_the_home_folder(done, run, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert call("leaderboard", run, "--html=~/it.html", "--out=~/forms")[0] == 0
+    done("leaderboard", run, "--html=~/it.html", "--out=~/forms")
     assert mp.load(run).save("~/saved") == tmp_path / "home" / "saved"
     shutil.copytree(run, tmp_path / "home" / "run")
     assert mp.load("~/run").scores()["score"].equals(mp.load(run).scores()["score"])

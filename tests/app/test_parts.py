@@ -67,35 +67,34 @@ def test_a_part_keeps_what_is_there_already(parted):
     assert len(again.results) == 5
 
 
-def run(call, parted, out, *words, text=TINY):
+def run(done, parted, out, *words, text=TINY):
     (out.parent / "tiny.yaml").write_text(text)
     words = ("run", out.parent / "tiny.yaml", "--store", parted / "store", "--out", out, *words)
-    code, _, err = call(*words)
-    assert code == 0, err
+    done(*words)
 
 
-def test_a_part_does_not_show_what_other_settings_gave(call, parted, tmp_path):
+def test_a_part_does_not_show_what_other_settings_gave(done, parted, tmp_path):
     out = shutil.copytree(parted / "row", tmp_path / "out")
     text = TINY.replace("finetune:\n  steps: 2", "finetune:\n  steps: 3")
-    run(call, parted, out, "--only", "/zsre", text=text)
+    run(done, parted, out, "--only", "/zsre", text=text)
     assert board(out)[0]["none"] == {"zsre"}
     assert (out / "results" / "none--wow--0.json").is_file()
     assert {result.task for result in read_run(out).results} == {"zsre"}
 
 
-def test_an_experiment_that_shrank_deletes_nothing(call, parted, tmp_path):
+def test_an_experiment_that_shrank_deletes_nothing(done, parted, tmp_path):
     out = shutil.copytree(parted / "row", tmp_path / "out")
     text = small.experiment(policies=ROWS[:2], tasks=["wow"], finetune=FINETUNE)
     before = {path.name for path in (out / "results").iterdir()}
-    run(call, parted, out, text=text)
+    run(done, parted, out, text=text)
     rows, notes = board(out)
     assert rows == {"none": {"wow"}, "random": {"wow"}}
     assert "kept in results/: 3 results of cells that the experiment no longer has" in notes
     assert {path.name for path in (out / "results").iterdir()} == before
     assert (out / "questions" / "zsre.jsonl").is_file()
-    run(call, parted, out, "--only", "none/wow", text=text)
+    run(done, parted, out, "--only", "none/wow", text=text)
     assert board(out)[0] == rows
-    joined = call("leaderboard", out, "--json")[1]
+    joined, _ = done("leaderboard", out, "--json")
     assert {row["policy"] for row in json.loads(joined)["rows"]} == set(rows)
 
 

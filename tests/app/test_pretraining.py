@@ -58,13 +58,12 @@ def encoder_words(store, texts):
     return encoder_words
 
 
-def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(call, words, bart, tmp_path):
+def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(done, words, bart, tmp_path):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     out = tmp_path / "out"
     out.mkdir()  # an empty folder may be there
-    code, printed, _ = call(*words, "--out", out)
-    assert code == 0
+    printed, _ = done(*words, "--out", out)
     assert f"written to {out}" in printed
     after, before = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (out, bart))
     ids, same = (
@@ -114,7 +113,7 @@ def test_an_encoder_of_another_family_keeps_its_head(done, encoder_words, tmp_pa
     assert "It is the body alone and fills no masks" in card
 
 
-def test_a_head_can_be_chosen(call, encoder_words, tmp_path):
+def test_a_head_can_be_chosen(done, encoder_words, tmp_path):
     folder = tiny.saved("roberta", tmp_path / "small")
     (folder / "modules.json").write_text('[{"path": ""}, {"path": "1_Pooling"}, {"path": ".."}]')
     (folder / "1_Pooling").mkdir()
@@ -122,7 +121,7 @@ def test_a_head_can_be_chosen(call, encoder_words, tmp_path):
         (folder / "1_Pooling" / name).write_text("{}")
     for head in ("own", "new", "auto"):
         words = encoder_words(folder, f"model.head={head}", "--out", tmp_path / head)
-        assert call(*words)[0] == 0
+        done(*words)
         assert_whole(tmp_path / head)
         copied = {path.name for path in (tmp_path / head).iterdir()}
         assert {"modules.json", "1_Pooling"} <= copied
@@ -148,16 +147,15 @@ def test_an_encoder_from_scratch_is_written_whole(done, encoder_words, tmp_path,
     assert_whole(tmp_path / "out")
 
 
-def test_a_warning_says_that_passages_are_too_long(call, words, tmp_path):
+def test_a_warning_says_that_passages_are_too_long(done, words, tmp_path):
     (tmp_path / "one.txt").write_text("\n\n".join(f"{TEXT} " * 40 + str(n) for n in range(9)))
     words = (*words, "corpus.words=600", "target=spans", "--out", tmp_path / "out")
-    code, _, err = call(*words, "intermediate.max_source=600")
-    assert code == 0
+    _, err = done(*words, "intermediate.max_source=600")
     (line,) = (line for line in err.splitlines() if "longer than" in line)
     assert "intermediate random" in line and "longer than 512 tokens and are truncated" in line
     assert line.rstrip().endswith("lower corpus.words or corpus.tokens")
     assert "| max source | 512 |" in (tmp_path / "out" / "README.md").read_text()
-    err = call(*words, "intermediate.max_source=100")[2]
+    err = done(*words, "intermediate.max_source=100")[1]
     assert "longer than 100 tokens" in err
     assert "lower corpus.words or corpus.tokens, or raise intermediate.max_source" in err
 
@@ -171,8 +169,7 @@ def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp
     call(*words, "--out", out)
     before = contents(out)
     (out / "old.txt").write_text("of an earlier run")
-    code, printed, _ = call(*words, "--out", out)
-    assert code == 0
+    printed = call(*words, "--out", out)[1]
     assert contents(out) == before
     assert printed.count("intermediate") == 1
     monkeypatch.setattr(shutil, "copyfile", full)
@@ -197,19 +194,18 @@ def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
     assert all(len(contents(out)) == 22 for out in outs)
 
 
-def test_a_warning_says_that_a_folder_of_other_settings_is_replaced(call, words, tmp_path):
+def test_a_warning_says_that_a_folder_of_other_settings_is_replaced(done, words, tmp_path):
     out = tmp_path / "out"
     for _ in range(2):
-        assert "will be replaced" not in call(*words, "--out", out)[2]
-    code, _, err = call(*words, "intermediate.steps=2", "--out", out)
-    assert code == 0
+        assert "will be replaced" not in done(*words, "--out", out)[1]
+    _, err = done(*words, "intermediate.steps=2", "--out", out)
     line = next(line for line in err.splitlines() if "will be replaced" in line)
     assert str(out) in line and "(intermediate.steps: 3 -> 2)" in line
     assert json.loads((out / "maskpolicy.json").read_text())["spec"]["steps"] == 2
     other = ["whole-word" if word == "random" else word for word in words]
-    err = call(*other, "--out", out)[2]
+    err = done(*other, "--out", out)[1]
     assert '(policy: "random" -> "whole-word"; intermediate.steps: 2 -> 3)' in err
-    assert "(policy.ratio: 0.5 -> 0.4)" in call(*other, "policy.ratio=0.4", "--out", out)[2]
+    assert "(policy.ratio: 0.5 -> 0.4)" in done(*other, "policy.ratio=0.4", "--out", out)[1]
 
 
 @pytest.mark.parametrize(("family", "types"), [("albert", [0, 1]), ("mpnet", [0])])

@@ -47,13 +47,12 @@ def words(bart, store):
 
 
 @pytest.fixture
-def validated(call, words):
+def validated(done, words):
     """Pre-train a model with validation; returns its record and what was printed."""
 
     def validated(*more, out="out", policy="random"):
         text = ("--validation", "other.txt", "--policy", policy, "--out", out)
-        code, printed, err = call(*words, *text, *more)
-        assert code == 0, err
+        printed, err = done(*words, *text, *more)
         return record_of(out), printed, err
 
     return validated
@@ -95,7 +94,7 @@ def test_the_next_pre_training_begins_where_the_last_one_ended(validated, policy
     assert then["validation_loss"]["before"] == found["after"]
 
 
-def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words, validated):
+def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(done, words, validated):
     keys = ("intermediate.lr=0.05", "intermediate.schedule=constant", "intermediate.eval_every=2")
     keys += ("intermediate.steps=10", "intermediate.patience=2", "intermediate.max_grad_norm=0")
     record, _, _ = validated(*keys)
@@ -106,7 +105,7 @@ def test_the_weights_with_the_lowest_loss_are_kept_and_patience_ends(call, words
     assert record["work"]["passages"] == 8 * max(losses)
     assert found["steps"] == max(losses)
     same = (f"intermediate.steps={step}", "intermediate.patience=0", "intermediate.eval_every=0")
-    assert call(*words, *keys, *same, "--policy", "random", "--out", "plain")[0] == 0
+    done(*words, *keys, *same, "--policy", "random", "--out", "plain")
     kept, plain = (text_to_text.load(name) for name in ("out", "plain"))
     assert torch.equal(kept.lm_head.weight, plain.lm_head.weight)
 

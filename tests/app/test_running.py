@@ -56,11 +56,10 @@ def test_all_files_are_written_before_printing_fails(finished, tmp_path):
     assert [found[name] for name in same] == [whole[name] for name in same]
 
 
-def test_the_same_command_computes_nothing_and_writes_the_same_bytes(call, finished, monkeypatch):
+def test_the_same_command_computes_nothing_and_writes_the_same_bytes(done, finished, monkeypatch):
     monkeypatch.setenv("MASKPOLICY_STORE", str(finished / "store"))
     monkeypatch.chdir(finished)
-    code, out, err = call("run", "tiny.yaml", "-v")
-    assert code == 0
+    out, err = done("run", "tiny.yaml", "-v")
     assert "what each part took" in out
     assert "= world: is in the store" in err
     next_command = f"maskpolicy analyze all runs/tiny --store {finished / 'store'}"
@@ -142,16 +141,15 @@ def test_a_failed_stage_fails_its_cells_and_nothing_else(tiny, tmp_path):
     assert any("breaks, zsre, seed 0" in n and "no such luck" in n for n in board["notes"])
 
 
-def test_a_leaderboard_is_made_again_from_results(call, finished, tmp_path):
+def test_a_leaderboard_is_made_again_from_results(done, finished, tmp_path):
     run, page = finished / "out", tmp_path / "new" / "it.html"
-    code, out, err = call("leaderboard", run, "--json", "--out", tmp_path, "--html", page)
-    assert code == 0
+    out, err = done("leaderboard", run, "--json", "--out", tmp_path, "--html", page)
     assert f"written to {tmp_path}\nwritten to {page}\n" in err
     assert json.loads(out) == json.loads((run / "leaderboard.json").read_text())
     for name in ("leaderboard.json", "leaderboard.md", "leaderboard.csv", "leaderboard.tex"):
         assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
     assert page.read_bytes() == (run / "leaderboard.html").read_bytes()
-    shown = call("leaderboard", run, "--work")[1]
+    shown = done("leaderboard", run, "--work")[0]
     assert "hidden tokens" in shown and "source tokens" in shown
 
 
@@ -179,9 +177,8 @@ def test_a_model_goes_to_the_hub_with_a_card_that_names_it(done, hub, finished, 
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-def test_every_experiment_is_planned(call, tmp_path, path):
-    code, out, _ = call("plan", path, "--store", tmp_path / "store")
-    assert code == 0
+def test_every_experiment_is_planned(done, tmp_path, path):
+    out, _ = done("plan", path, "--store", tmp_path / "store")
     assert "to do" in out
     assert not (tmp_path / "store").exists()
 
@@ -234,7 +231,7 @@ def test_a_half_written_folder_is_an_error_until_it_is_written_again(tiny, tmp_p
 
 
 @pytest.mark.slow
-def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, finished):
+def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, done, finished):
     store, out = Store(finished / "store"), finished / "out"
     before = contents(out / "results")
     kinds = ("general", "corpus", "intermediate")
@@ -246,8 +243,7 @@ def test_a_damaged_artifact_behind_whole_ones_is_named_and_computed_again(call, 
     doctor = ("doctor", "--verify", "--store", store.root)
     assert call(*doctor)[0] == 1
     words = ("run", finished / "tiny.yaml", "--store", store.root, "--out", out, "--verify")
-    code, _, err = call(*words)
-    assert code == 0
+    _, err = done(*words)
     assert err.count("is damaged and will be computed again") == len(records) >= 3
     assert contents(out / "results") == before
-    assert call(*doctor)[0] == 0
+    done(*doctor)

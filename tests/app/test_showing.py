@@ -59,13 +59,11 @@ def bart(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def shown(call, bart):
+def shown(done, bart):
     """Show a policy on TEXT; returns the JSON."""
 
     def shown(*words: object, text: str = TEXT) -> dict:
-        code, out, err = call("show", *words, "--text", text, "--model", bart, "--json")
-        assert code == 0, err
-        return json.loads(out)
+        return json.loads(done("show", *words, "--text", text, "--model", bart, "--json")[0])
 
     return shown
 
@@ -107,16 +105,15 @@ def test_a_schedule_is_shown_at_the_progress_that_is_asked_for(shown):
     assert shown("random", key, "--progress", 0.5) == shown("random", "policy.ratio=0.5")
 
 
-def test_without_a_model_minis_tokenizer_is_made_once_and_kept(call, store):
+def test_without_a_model_minis_tokenizer_is_made_once_and_kept(done, store):
     words = ("show", "salient-span", "--text", TEXT, "--store", store)
-    code, out, _ = call(*words)
-    assert code == 0
+    out, _ = done(*words)
     lines = dict(line.split(maxsplit=1) for line in out.splitlines())
     assert lines["text"] == TEXT
     assert lines["masked"] in lines["target"]
     assert "<mask>" in lines["source"]
     kept = sorted((store / "artifacts").iterdir())
-    assert call(*words)[1] == out
+    assert done(*words)[0] == out
     assert sorted((store / "artifacts").iterdir()) == kept
 
 
@@ -213,13 +210,12 @@ def test_an_encoder_fills_the_masks_of_a_text_in_steps(call, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_gallery_of_the_docs_is_what_the_command_prints_today(call, store):
+def test_the_gallery_of_the_docs_is_what_the_command_prints_today(done, store):
     page = (ROOT / "docs" / "development" / "gallery.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     more = [row for row in rows if " " in row]
     assert f'"{more[0]}"' in (ROOT / "Makefile").read_text(encoding="utf-8")
-    code, out, _ = call("gallery", *more, "--store", store)
-    assert code == 0
+    out, _ = done("gallery", *more, "--store", store)
     assert out == page, "run `make gallery`"
 
 
@@ -237,7 +233,7 @@ def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(done,
 
 
 @pytest.mark.slow
-def test_a_gallery_has_policies_that_need_a_pipeline_or_a_graph(call, store, tmp_path):
+def test_a_gallery_has_policies_that_need_a_pipeline_or_a_graph(done, store, tmp_path):
     graph = tmp_path / "graph.tsv"
     graph.write_text("born\tmukby\n")
     tags = [({}, "X"), ({"TEXT": "born"}, "VERB"), ({"TEXT": "Company"}, "NOUN")]
@@ -247,8 +243,7 @@ def test_a_gallery_has_policies_that_need_a_pipeline_or_a_graph(call, store, tmp
         f"pos-weighted {tagger} 'policy.ratio={{start: 1, end: 0}}'",
         f"concepts policy.graph={graph} policy.frequent=1 policy.stage=1 policy.ratio=0.1",
     )
-    code, out, _ = call("gallery", *rows, "--alone", "--text", TEXT, "--store", store)
-    assert code == 0
+    out, _ = done("gallery", *rows, "--alone", "--text", TEXT, "--store", store)
     nouns, verbs, weighted, concepts = re.findall(r"\| `([^`]*)` \|$", out, re.MULTILINE)
     assert (nouns, verbs) == ("Company", "born")
     assert weighted.replace("<mask>", "") == TEXT and weighted.count("<mask>") > 9

@@ -44,7 +44,7 @@ def board(built):
     return lambda folder: shutil.copytree(built, Path(folder))
 
 
-def test_runs_zips_folders_of_zips_boards_and_the_hub_are_read(call, hub, board):
+def test_runs_zips_folders_of_zips_boards_and_the_hub_are_read(call, done, hub, board):
     run = folders.write(Path("runs/a/it"), {"none": 0.2, "random": 0.6}, n=12)
     packed = packing.pack(run, Path("zips/it.zip"))
     packing.pack(run, Path("zips/index.html.zip"))
@@ -56,11 +56,11 @@ def test_runs_zips_folders_of_zips_boards_and_the_hub_are_read(call, hub, board)
     names = ["a__it", "it", "index.html-2", "it-2", "mine", "hub"]
     assert re.findall(r'href="([\w./-]+)/leaderboard.html"', text) == names
     assert "<h1>Ours</h1>" in text
-    assert call("site", run, "--out", "public", "--unverified")[0] == 0
+    done("site", run, "--out", "public", "--unverified")
     assert 'href="it/' not in Path("public/index.html").read_text()
 
 
-def test_the_highest_score_is_that_of_the_row_that_is_named(call):
+def test_the_highest_score_is_that_of_the_row_that_is_named(done):
     """On the seeds that both have, b is better; a seed of a alone makes its mean higher."""
     right = {"a": (4, 4, 4, 10), "b": (5, 5, 5)}
     rows = [
@@ -69,13 +69,13 @@ def test_the_highest_score_is_that_of_the_row_that_is_named(call):
         for seed, count in enumerate(counts)
         for n in range(10)
     ]
-    assert call("site", saved(rows), "--out", "public", "--unverified")[0] == 0
+    done("site", saved(rows), "--out", "public", "--unverified")
     assert "qa 50.0 (b)" in Path("public/index.html").read_text()
 
 
-def test_site_writes_the_page_of_a_board_as_board_does(call, board):
+def test_site_writes_the_page_of_a_board_as_board_does(call, done, board):
     mine = board("mine")
-    assert call("site", mine, "--out", "public")[0] == 0
+    done("site", mine, "--out", "public")
     link = '<a href="../index.html">All results</a> · '
     assert call("verify", mine, "public/mine")[:2] == (
         0,
@@ -123,7 +123,7 @@ def test_an_edited_board_is_an_error(refused, board, change):
     ],
 )
 def test_faults_of_digests_end_in_one_line_before_anything_is_written(
-    call, refused, board, change, said
+    call, done, refused, board, change, said
 ):
     places = board("whole"), board("mine")
     change(places[1])
@@ -132,7 +132,7 @@ def test_faults_of_digests_end_in_one_line_before_anything_is_written(
     line = refused("site", *places, "--out", "public").rstrip()
     assert said in line and line.endswith("--unverified writes the site without a check")
     assert not Path("public").exists()
-    assert call("site", *places, "--out", "public", "--unverified")[0] == 0
+    done("site", *places, "--out", "public", "--unverified")
 
 
 def test_a_broken_file_of_a_zip_is_found_before_anything_is_written(refused, board):

@@ -49,11 +49,10 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def finished(call, folder) -> Path:
+def finished(done, folder) -> Path:
     """The folder of a finished run, beside its store."""
     words = ("run", folder / "it.yaml", "--store", folder / "store", "--out", folder / "run")
-    code, _, err = call(*words)
-    assert code == 0, err
+    done(*words)
     return folder / "run"
 
 

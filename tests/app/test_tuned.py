@@ -182,10 +182,10 @@ def test_more_seeds_tasks_and_values_compute_only_what_is_new(tuned, key, comput
     assert Counter(each.stage.kind for each in sure) == computed
 
 
-def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, call):
+def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, done):
     words = ("--store", tuned / "store", "--out", tuned / "by-task")
     keys = ("policies=[none]", "tune={finetune.lr: [1e-3, 1e-2]}")
-    assert call("run", tuned / "tiny.yaml", *keys, *words)[0] == 0
+    done("run", tuned / "tiny.yaml", *keys, *words)
     for task in ("zsre", "wow"):
         found = result(tuned, f"none--{task}--0", "by-task").tuning
         assert (found["by"], found["tasks"]) == ("task", [task])

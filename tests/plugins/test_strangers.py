@@ -200,7 +200,7 @@ def test_a_plugin_that_only_a_run_names_is_asked_for_in_one_line(refused, done, 
     assert "Anna" in out
 
 
-def test_a_pipeline_that_only_a_run_names_is_not_followed(refused, call, stranger, monkeypatch):
+def test_a_pipeline_that_only_a_run_names_is_not_followed(refused, done, stranger, monkeypatch):
     monkeypatch.chdir(stranger)
     words = ("show", "salient-span", "--run", ".", "--text", "Anna.", "--store", "store")
     line = refused(*words)
@@ -215,12 +215,12 @@ def test_a_pipeline_that_only_a_run_names_is_not_followed(refused, call, strange
         return spacy.blank("en")
 
     monkeypatch.setattr("spacy.load", load)
-    assert call(*words, "policy.pipeline=pipeline")[0] == 0
+    done(*words, "policy.pipeline=pipeline")
     assert named == ["pipeline"]
 
 
 def test_a_store_outside_of_run_and_working_directory_needs_a_word(
-    refused, call, stranger, tmp_path, monkeypatch
+    refused, done, stranger, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("MASKPOLICY_STORE", raising=False)
     private = tmp_path / "private"
@@ -231,9 +231,9 @@ def test_a_store_outside_of_run_and_working_directory_needs_a_word(
     line = refused("analyze", "coverage", stranger)
     assert f"names the store {private}, outside of the run and the working directory" in line
     assert f"add --store {private}" in line
-    assert call("analyze", "coverage", stranger, "--store", private, "--json")[0] == 0
+    done("analyze", "coverage", stranger, "--store", private, "--json")
     monkeypatch.chdir(tmp_path)
-    assert call("analyze", "coverage", stranger, "--json")[0] == 0
+    done("analyze", "coverage", stranger, "--json")
 
 
 def test_a_link_does_not_lead_to_a_store_outside(refused, stranger, tmp_path, monkeypatch):
