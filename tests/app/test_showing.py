@@ -62,8 +62,8 @@ def bart(tmp_path_factory) -> Path:
 def shown(done, bart):
     """Show a policy on TEXT; returns the JSON."""
 
-    def shown(*words: object, text: str = TEXT) -> dict:
-        return json.loads(done("show", *words, "--text", text, "--model", bart, "--json")[0])
+    def shown(*words: object) -> dict:
+        return json.loads(done("show", *words, "--text", TEXT, "--model", bart, "--json")[0])
 
     return shown
 
