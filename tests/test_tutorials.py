@@ -22,7 +22,8 @@ OTHERS = [DOCS / f"{name}.md" for name in ("pretraining", "site", *SECTIONS)]
 TUTORIALS = [*sorted((DOCS / "tutorials").glob("*.md")), *OTHERS]
 HOWTO = sorted((DOCS / "howto").glob("*.md"))
 TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an experiment
-INSTEAD = {  # of keys that a how-to page gives
+ONCE = {"seeds": "[0]", "intermediate_seeds": 1}  # unless a command gives its seeds
+INSTEAD = {  # of keys that a page gives
     **{"corpus.tokens": 20, "model.layers": 1, "model.width": 16, "model.heads": 2},
     **{"model.feed_forward": 32, "model.vocabulary": 500, "intermediate.epochs": 0.05},
     **{"finetune.epochs": 0.1, "seeds": "[0,1,2]", "intermediate_seeds": 3},
@@ -57,8 +58,7 @@ def test_a_tutorial(page, call, tmp_path):
         babylm.slice_into(tmp_path)
     for block in blocks_of(page):
         if block.file:
-            text = smaller(block.text) if page.stem == "babylm" else block.text
-            (tmp_path / block.file).write_text(text, encoding="utf-8")
+            (tmp_path / block.file).write_text(smaller(block.text), encoding="utf-8")
         elif block.language == "python":
             clusters.finish(forked.Script(f"import sys\nsys.path.insert(0, '.')\n{block.text}"))
         elif block.language == "sh":
@@ -114,10 +114,8 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def smaller(text: str) -> str:
-    """Return an experiment with one seed, and the only checkpoint that two steps have."""
-    for key, value in (("checkpoint_words", "[1]"), ("seeds", "[0]"), ("intermediate_seeds", "1")):
-        text = re.sub(rf"^{key}: .*$", f"{key}: {value}", text, flags=re.MULTILINE)
-    return text
+    """Return an experiment with the only checkpoint that two steps have."""
+    return re.sub(r"^checkpoint_words: .*$", "checkpoint_words: [1]", text, flags=re.MULTILINE)
 
 
 def given(block: Block, call: Callable[..., tuple[int, str, str]], here: bool = False) -> str:
@@ -152,6 +150,8 @@ def small(words: Sequence[str]) -> list[str]:
             added.remove(f"{name}.steps=2")
     if "model: google-" in text or re.search(r"--model \S+/", text):
         added = [key for key in added if not key.startswith(("general.", "world."))]
-    added += [f"{key}={value}" for key, value in INSTEAD.items() if f" {key}=" in text]
+    own = {key: value for key, value in INSTEAD.items() if f" {key}=" in text}
+    own = own if words[0] == "pretrain" else ONCE | own
+    added += [f"{key}={value}" for key, value in own.items()]
     names = {word.partition("=")[0] for word in added}
     return [*(word for word in words if word.partition("=")[0] not in names), *added]
