@@ -36,7 +36,8 @@ class Counts:
     def analyse(self, runs, store):
         return Findings(("n",), ({"n": len(runs[0].results)},), ("n: the number of cells",))
 """
-TINY = yaml.safe_load(small.experiment(tasks=["zsre", "triviaqa"], seeds=[0, 1]))
+TASKS = [{"name": name, "limit": {"test": 8}} for name in ("zsre", "triviaqa")]
+TINY = yaml.safe_load(small.experiment(tasks=TASKS, seeds=[0, 1]))
 ONE_STEP = "finetune.steps=1"
 
 
@@ -168,9 +169,11 @@ def test_own_text_is_trained_on_and_exported(place, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_script_without_a_guard_runs_once(tmp_path):
-    keys = {**TINY, "tasks": ["zsre"], "seeds": [0]}
-    run = f"found = mp.run({keys!r}, progress=False)\nprint(len(found.scores()))\n"
+@pytest.mark.usefixtures("done")
+def test_a_script_without_a_guard_runs_once(place, tmp_path):
+    keys = {**TINY, "tasks": TASKS[:1], "seeds": [7]}
+    run = f"found = mp.run({keys!r}, {ONE_STEP!r}, progress=False, store={str(place / 'store')!r})"
+    run += "\nprint(len(found.scores()))\n"
     (tmp_path / "it.py").write_text(f"import maskpolicy as mp\n{run}")
     words = [sys.executable, "it.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
