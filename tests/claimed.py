@@ -31,6 +31,6 @@ def run(
     return read_run(folder)
 
 
-def verdict(*contrasts: Contrast, runs: list[Run], store: Store, counts: Any = "all") -> Verdict:
-    claim = Claim("F0", "A sentence.", "a paper", contrasts, counts)
+def verdict(*contrasts: Contrast, runs: list[Run], store: Store) -> Verdict:
+    claim = Claim("F0", "A sentence.", "a paper", contrasts, "all")
     return decide([claim], Evidences(runs, store))[0]

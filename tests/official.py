@@ -42,8 +42,8 @@ def read(task: str, folder: Path, of: str = "test", **keys: Any) -> list[Example
     return split(task, folder, of, **keys).examples
 
 
-def groups(task: str, folder: Path, of: str = "test", **keys: Any) -> list[str]:
-    return [example.group for example in read(task, folder, of, **keys)]
+def groups(task: str, folder: Path, **keys: Any) -> list[str]:
+    return [example.group for example in read(task, folder, **keys)]
 
 
 def files(task: str, folder: Path, **keys: Any) -> list[str]:

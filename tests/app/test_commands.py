@@ -47,9 +47,9 @@ def test_a_traceback_comes_with_debug_only():
         assert ("Traceback" in said) == bool(words)
 
 
-def listed(done, what, key="name"):
+def listed(done, what):
     out, _ = done("list", what, "--json")
-    return {entry[key]: entry for entry in json.loads(out)}
+    return {entry["name"]: entry for entry in json.loads(out)}
 
 
 def test_plugins_are_listed(done):
