@@ -7,14 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import clusters
-import forked
 import pytest
 from rich.table import Table
 from rich.text import Text
 
 from maskpolicy.app.commands import app
 from maskpolicy.app.printed import console
+from maskpolicy.core.errors import ConfigError
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
 
@@ -41,10 +40,9 @@ print(*sys.modules)"""
     assert not set(HEAVY) & set(done.stdout.splitlines()[-1].split())
 
 
-def test_a_traceback_comes_with_debug_only():
-    for words, code in (((), 2), (("--debug",), 1)):
-        said = clusters.finish(forked.command("run", "no.yaml", *words), codes=(code,))
-        assert ("Traceback" in said) == bool(words)
+def test_an_error_is_raised_with_debug(call):
+    with pytest.raises(ConfigError, match=r"no\.yaml: cannot be read"):
+        call("run", "no.yaml", "--debug")
 
 
 def listed(done, what):
