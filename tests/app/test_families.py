@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import text_to_text
 from tokenizers import Tokenizer
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, BlenderbotSmallTokenizer
 
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -111,8 +111,6 @@ def test_a_warning_counts_spans_without_room(done, name, most, says):
 
 
 def test_a_tokenizer_that_cannot_mask_is_an_error_before_any_work(refused, capfd):
-    from transformers import BlenderbotSmallTokenizer
-
     folder = saved("t5")
     plain = type(text_to_text.tokenizer("t5"))(vocab=list(text_to_text.pieces()), extra_ids=0)
     plain.save_pretrained(folder)

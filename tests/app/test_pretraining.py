@@ -13,7 +13,7 @@ import pytest
 import small
 import yaml
 from folders import contents
-from transformers import AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from maskpolicy.app.cards import ModelHistory
 from maskpolicy.app.transformers_folders import place
@@ -59,8 +59,6 @@ def encoder_words(store, texts):
 
 
 def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(done, words, bart, tmp_path):
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
     out = tmp_path / "out"
     out.mkdir()  # an empty folder may be there
     printed, _ = done(*words, "--out", out)
@@ -91,8 +89,6 @@ def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(done, words, 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_an_encoder_of_another_family_keeps_its_head(done, encoder_words, tmp_path, family):
-    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
-
     folder, out, mae = (tmp_path / name for name in ("small", "out", "mae"))
     tiny.saved(family, folder)
     words = encoder_words(folder, "--policy", "salient-span")
@@ -132,8 +128,6 @@ def test_a_head_can_be_chosen(done, encoder_words, tmp_path):
 
 def assert_whole(folder: Path) -> None:
     """Check that a folder has an encoder with a trained head, and a card that says so."""
-    from transformers import AutoModelForMaskedLM
-
     model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"] and model.lm_head.bias.any()
     assert "so it fills masks" in (folder / "README.md").read_text()

@@ -36,11 +36,8 @@ class FittedWords:
         words = set((fitted / "words.txt").read_text().split()) if fitted else set()
         found = []
         for each in passages:
-            texts = [
-                each.text[each.offsets[first, 0] : each.offsets[end - 1, 1]]
-                for first, end in each.words.tolist()
-            ]
-            found.append(as_spans([w for w, t in zip(each.words.tolist(), texts) if t in words]))
+            pairs = zip(each.words, each.texts(each.words))
+            found.append(as_spans([word for word, text in pairs if text in words]))
         return {"chosen": found}
 
     def select(self, passage, rng):
