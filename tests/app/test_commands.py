@@ -135,8 +135,3 @@ def test_no_control_character_reaches_the_terminal(capsys):
     assert said.replace("\n", "").isprintable()
     screen.print("é 中 \u200d\xa0a\tb\nc")
     assert capsys.readouterr().out.split("a")[0] == "é 中 \u200d\xa0"
-
-
-def test_the_home_folder_in_an_option_is_not_a_folder_named_tilde(refused, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert str(tmp_path / "mine.py") in refused("list", "policies", "--plugin=~/mine.py")
