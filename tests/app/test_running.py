@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import webbrowser
 from fnmatch import fnmatch
 from pathlib import Path
 from statistics import mean
 
+import clusters
+import forked
 import pytest
 from folders import DEAD, contents, half_written
 from huggingface_hub import ModelCard
@@ -45,11 +45,9 @@ def tiny(call, finished):
 
 def test_all_files_are_written_before_printing_fails(finished, tmp_path):
     words = [finished / "tiny.yaml", "--store", finished / "store", "--out", tmp_path / "out"]
-    argv = [sys.executable, "-m", "maskpolicy", "run", *map(str, words)]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("No space left on device")
+    full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    said = clusters.finish(forked.command("run", *words, before=full), codes=(2,))
+    assert said.splitlines()[-1].endswith("No space left on device")
     whole, found = (contents(place / "out", "run.json") for place in (finished, tmp_path))
     assert found.keys() == whole.keys()
     same = [name for name in whole if name not in ("experiment.yaml", "leaderboard.html")]
