@@ -31,6 +31,9 @@ EARLY = ("chck_0.0001M", "chck_0.0002M")
 MODELS = {"encoder": AutoModelForMaskedLM, "seq2seq": AutoModelForSeq2SeqLM}
 
 
+ENCODER = pytest.mark.parametrize("ran", ["encoder"], indirect=True)
+
+
 @pytest.fixture(scope="module", params=MODELS)
 def ran(request, run_tiny):
     """Return the folder of a run with checkpoints, and the class that its models are loaded by."""
@@ -115,6 +118,7 @@ def test_a_checkpoint_has_the_roundest_number_of_words_that_its_last_step_reache
     assert transformers_folders.checkpoint_name(step, words) == name
 
 
+@ENCODER
 def test_checkpoints_are_branches_on_the_hub(done, hub, ran, tmp_path):
     folder, _ = ran
     out, words = tmp_path / "babylm", ("--store", folder / "store", "--checkpoints")
@@ -245,6 +249,7 @@ def test_the_shipped_experiments_are_planned(done, home, monkeypatch, name):
     assert "seeds find" in out and "to do" in out
 
 
+@ENCODER
 def test_a_card_names_no_fine_tuning_of_tasks_without_it(done, ran, tmp_path):
     folder, _ = ran
     done("export", folder / "out", "more", "--out", tmp_path / "it", "--store", folder / "store")
