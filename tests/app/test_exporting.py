@@ -11,6 +11,7 @@ import babylm
 import pytest
 import small
 import torch
+from official import rows_of
 from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoProcessor
 
 from maskpolicy.app import submission, transformers_folders
@@ -87,7 +88,7 @@ def check_settings(folder: Path) -> None:
 
 
 def predicted(path: Path) -> list[str]:
-    return [json.loads(row)["prediction"] for row in path.read_text().splitlines()]
+    return [row["prediction"] for row in rows_of(path)]
 
 
 def test_checkpoints_answer_in_the_pipeline_as_in_the_run(done, ran, tmp_path):
@@ -173,16 +174,12 @@ def entry(home, done, monkeypatch):
     return json.loads(path.read_text()), path.parent
 
 
-def rows(path: Path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def right(predictions, path, key):
     """Return the share of predictions that the pipeline counts, as calculate_results_from_pred.
 
     Pairs of two equal sentences, which the run leaves out, are right, and not in the share.
     """
-    pairs = [*zip(predictions["predictions"], rows(path), strict=True)]
+    pairs = [*zip(predictions["predictions"], rows_of(path), strict=True)]
     hits = [one["pred"] == data[key] for one, data in pairs]
     equal = [data.get("sentence_bad") == babylm.EQUAL for _, data in pairs]
     assert all(hit for hit, same in zip(hits, equal, strict=True) if same)
