@@ -157,7 +157,6 @@ def test_what_registers_for_another_file_is_in_the_key(write, tmp_path):
 @pytest.mark.parametrize(
     ("head", "says"),
     [
-        ("COUNT = __import__('hel' + 'per').COUNT", "write `import helper`: importlib would hide"),
         (
             "import importlib\nCOUNT = importlib.import_module('helper').COUNT",
             "write `import helper`: importlib would hide it",
