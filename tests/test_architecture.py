@@ -45,4 +45,5 @@ def test_no_two_modules_have_the_same_name():
 def test_the_architecture_names_every_room():
     text = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `([a-z]+)/` \|", text, flags=re.MULTILINE)
-    assert sorted(named) == sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    rooms = (path.parent for path in PACKAGE.rglob("__init__.py"))
+    assert sorted(named) == sorted(room.name for room in rooms if room.parent == PACKAGE)
