@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,18 @@ def refused(
     return message
 
 
-def messages(file: str, name: str = "messages.txt") -> Iterator[tuple[str, str]]:
-    """Yield the cases of a table beside a test file: what is given, and what is said.
+def messages(file: str, name: str = "messages.txt") -> list[tuple[str, str]]:
+    """Return the cases of a table beside a test file: what is given, and what is said.
 
     Each line is a case, "GIVEN => SAID". A given text after ".." follows that of the last line
     that begins with "#".
     """
-    before = ""
+    before, cases = "", []
     for line in Path(file).with_name(name).read_text("utf-8").splitlines():
         if line.startswith("# "):
             before = line[2:]
         else:
             given, _, said = line.rpartition(" => ")
-            yield given.replace("..", before, 1) if given[:2] == ".." else given, said
+            given = given.replace("..", before, 1) if given[:2] == ".." else given
+            cases.append((given, said))
+    return cases
