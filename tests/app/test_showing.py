@@ -217,9 +217,9 @@ def test_the_gallery_of_the_docs_is_what_the_command_prints_today(done, store):
 
 
 @pytest.mark.slow
-def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(done, bart, tmp_path):
+def test_a_gallery_has_the_policies_of_plugins_and_says_what_it_leaves_out(done, store, tmp_path):
     (tmp_path / "fitted.py").write_text(FITTED.replace("fitted-words", "fitted-too"))
-    plugin = ("--plugin", tmp_path / "fitted.py", "--model", bart, "--text", TEXT)
+    plugin = ("--plugin", tmp_path / "fitted.py", "--store", store, "--text", TEXT)
     out, _ = done("gallery", "regex policy.pattern=Godisa", *plugin)
     assert "| `fitted-too` | `" in out
     assert "| `regex policy.pattern=Godisa` | `<mask> Hiddal was" in out
