@@ -23,9 +23,12 @@ TUTORIALS = [*sorted((DOCS / "tutorials").glob("*.md")), *OTHERS]
 HOWTO = sorted((DOCS / "howto").glob("*.md"))
 TRAINING = ("run", "plan", "status", "pretrain")  # they take the keys of an experiment
 ONCE = {"seeds": "[0]", "intermediate_seeds": 1}  # unless a command gives its seeds
+SIZES = {
+    **{"model.layers": 1, "model.width": 16, "model.heads": 2},
+    **{"model.feed_forward": 32, "model.vocabulary": 500},
+}
 INSTEAD = {  # of keys that a page gives
-    **{"corpus.tokens": 20, "model.layers": 1, "model.width": 16, "model.heads": 2},
-    **{"model.feed_forward": 32, "model.vocabulary": 500, "intermediate.epochs": 0.05},
+    **{**SIZES, "corpus.tokens": 20, "intermediate.epochs": 0.05},
     **{"finetune.epochs": 0.1, "seeds": "[0,1]", "intermediate_seeds": 2},
 }
 ELSEWHERE = re.compile(
@@ -151,7 +154,9 @@ def small(words: Sequence[str]) -> list[str]:
     if "model: google-" in text or re.search(r"--model \S+/", text):
         added = [key for key in added if not key.startswith(("general.", "world."))]
     own = {key: value for key, value in INSTEAD.items() if f" {key}=" in text}
-    own = own if words[0] == "pretrain" else ONCE | own
+    own |= SIZES if "architecture: " in text else {}
+    if words[0] != "pretrain":
+        own = ONCE | own
     added += [f"{key}={value}" for key, value in own.items()]
     names = {word.partition("=")[0] for word in added}
     return [*(word for word in words if word.partition("=")[0] not in names), *added]
