@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import small
@@ -250,8 +252,10 @@ class Mine:
 
 @pytest.fixture
 def shards(write, monkeypatch):
-    """A plugin that imports its helper late, and eight shards of passages for two processes."""
+    """A plugin that imports its helper late, and two shards of passages for two forks."""
     monkeypatch.setattr(annotation, "BATCH", 2)
+    forks = forked.context()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method: forks)
     path = write("", helper_py="COUNT = 2\n")
     path.write_text(ANNOTATE.format(name=policy_of(path)))
     return path, list(small.passages())[:4]
