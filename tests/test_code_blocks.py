@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,6 +92,7 @@ def check_command(words: list[str]) -> None:
         assert stated <= keys(), sorted(stated - keys())
 
 
+@cache
 def keys() -> set[str]:
     """Return the keys of an experiment as the command line has them."""
     found = set()
