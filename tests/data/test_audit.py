@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import folders
 import pytest
 import small
 from hypothesis import given
@@ -98,3 +99,11 @@ def test_notes_say_what_was_found_and_nothing_of_what_is_well():
     ]
     nothing = {"test_in_train": {**shared, "same_text": 0}, "cuts": [{**cuts[0], "count": 0}]}
     assert audit.notes("ropes", nothing) == []
+
+
+def test_notes_are_on_the_board_of_a_run(tmp_path):
+    shared = {"examples": 40, "same_text": 3, "same_id": 0}
+    folder = folders.write(tmp_path, {"none": 0.2, "random": 0.6}, ("zsre",), seeds=1)
+    folders.change(folder, "*", audit={"test_in_train": shared, "cuts": []})
+    note = "zsre: 3 of 40 (7.5%) test questions are also in train"
+    assert note in folders.board(folder).notes
