@@ -108,63 +108,115 @@ def test_context_true_appends_the_paragraph(tmp_path):
 
 OWN = """
 from dataclasses import dataclass
+import numpy as np
 from maskpolicy import Example, task
 
-@task("capitals", group="own", metric="exact_match", files={"train": "a.jsonl", "dev": "b.jsonl"})
-@dataclass(frozen=True)
-class Capitals:
-    choose: str = "generate"
+FACTS = {"group": "own", "files": {"train": "a.jsonl", "test": "b.jsonl"}}
+KINDS = {"text": "f1", "label": "accuracy", "span": "squad_v1", "pairs": "accuracy"}
+GIVEN = {"source": "a b", "targets": ["b"], "context": "a b", "start": np.int64(2)}
 
-    def example(self, row):
-        if row.get("as_dict"):
-            return {"id": "x"}
-        if row.get("bare"):
-            return Example("x", "", "q", row["capital"])
-        if row.get("boo"):
-            raise RuntimeError("boo")
-        targets, choices = (row["capital"].strip(),), tuple(row.get("choices", ()))
-        return Example(row["id"], "", row["country"], targets, choices=choices)
+@dataclass(frozen=True)
+class More(Example):
+    url: str = ""
+
+def example(self, row):
+    given = {"id": "", "group": "", **GIVEN, "answerable": np.bool_(True), **row}
+    return given if "as_dict" in row else More(**given, url="x")
+
+for name, metric in (*KINDS.items(), ("tags", "entity_f1"), ("numbers", "correlation")):
+    @task(f"own {name}", kind={"numbers": "label"}.get(name, name), metric=metric, **FACTS)
+    @dataclass(frozen=True)
+    class Own:
+        choose: str = "generate"
+        example = example
 """
-NORWAY = {"id": "a", "country": "Norway", "capital": "Oslo"}
+GOOD = {  # what a row of each task gives, beside OWN's GIVEN
+    "text": {},
+    "label": {"choices": [" a", "b "]},
+    "span": {},
+    "pairs": {"choices": ["b", "a"]},
+    "tags": {"targets": ["B-LOC O"]},
+    "numbers": {"targets": ["-1e3"]},
+}
+ONCE = "each once and one of them the target"
+BAD = [
+    ("text", {"boo": 1}, r"'own text' failed: TypeError: .*'boo' \({file}:\d+\)"),
+    ("text", {"as_dict": 1}, "gave dict: it must return a maskpolicy.core.types.Example"),
+    ("text", {"source": None}, r"source of its Example must be text, not None: use str\(...\)"),
+    ("text", {"id": 0}, "'own text': id of its Example must be text, not 0"),
+    ("text", {"group": 1900}, "group of its Example must be text, not 1900"),
+    ("text", {"targets": "Oslo"}, "targets of its Example must be a tuple of texts, not 'Oslo'"),
+    ("text", {"slices": {"year": 7}}, r"slices\['year'\] of its Example must be text, not 7"),
+    ("text", {"slices": None}, "slices of its Example must be a dict of texts"),
+    ("text", {"targets": [], "answerable": False}, "answerable=False is for an Example"),
+    ("span", {"targets": [], "answerable": False}, "and unanswerable=True"),
+    ("span", {"start": 3.0}, "start of its Example must be a whole number, not 3.0"),
+    ("span", {"start": -1}, "'b' does not start at character -1 of its context"),
+    ("span", {"targets": ["a"]}, "'a' does not start at character 2 of its context"),
+    ("pairs", {"choices": ["b", "b "]}, f"must be two texts, {ONCE}"),
+    ("pairs", {"choices": ["a", "b", "c"]}, f"must be two texts, {ONCE}"),
+    ("pairs", {"choices": ["a", "c"]}, f"must be two texts, {ONCE}"),
+    ("label", {"choices": ["b", "b "]}, f"must be all labels, {ONCE}"),
+    ("label", {"choices": ["a", "c"]}, f"must be all labels, {ONCE}"),
+    ("label", {"targets": ["a", "b"]}, "has 2 targets, and an example"),
+    ("label", {"targets": ["1"], "choices": []}, "is a number, which accuracy does not compare"),
+    ("tags", {"targets": ["O"]}, "has 2 words and 1 tags: give each word a tag"),
+    *(
+        ("numbers", {"targets": [text]}, f"no choices, and its target '{text}' is not a number")
+        for text in ("half", "nan", "inf")
+    ),
+]
 
 
 @pytest.fixture(scope="module")
-def capitals(tmp_path_factory):
-    path = tmp_path_factory.mktemp("own") / "capitals.py"
+def own(tmp_path_factory):
+    """A user's tasks, one of each kind, whose rows give the fields of their Examples."""
+    path = tmp_path_factory.mktemp("own") / "own.py"
     path.write_text(OWN)
     discovery.load_file(path)
     return path
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"capital": 3}, r"'capitals' failed: AttributeError: .*'strip' \({file}:17\)"),
-        ({"country": None}, r"source of its Example must be text, not None: use str\(...\)"),
-        ({"id": 7}, r"'capitals': id of its Example must be text, not 7: use str\(...\)"),
-        ({"id": 0}, "id of its Example must be text, not 0"),
-        ({"boo": 1}, r"failed: RuntimeError: boo \({file}:16\)"),
-        ({"bare": 1}, r"targets of its Example must be a tuple of texts, not 'Oslo'"),
-        ({"as_dict": 1}, "gave dict: it must return a maskpolicy.core.types.Example"),
-    ],
-)
-def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, capitals, change, says):
-    path = write(tmp_path / "b.jsonl", NORWAY, {**NORWAY, "id": "b", **change})
-    with pytest.raises(DataError, match=f"{path}, line 2: .*{says.format(file=capitals)}"):
-        read("capitals", tmp_path)
-    found = split("capitals", tmp_path, on_error="skip")
-    assert [one.id for one in found.examples] == ["a"] and found.malformed == 1
+@pytest.mark.parametrize(("kind", "bad", "says"), BAD)
+def test_a_row_that_a_users_task_cannot_take_is_a_malformed_row(tmp_path, own, kind, bad, says):
+    path = write(tmp_path / "b.jsonl", GOOD[kind], {**GOOD[kind], **bad})
+    match = f"{path}, line 2: .*{says.format(file=own)}"
+    refused(read, f"own {kind}", tmp_path, error=DataError, match=match)
+    found = split(f"own {kind}", tmp_path, on_error="skip")
+    assert (len(found.examples), found.malformed) == (1, 1)
 
 
-def test_a_users_rows_without_choices_or_with_one_id_are_named(tmp_path, capitals):
-    rows = [{**NORWAY, "choices": ["Oslo", "Bergen"]}, {**NORWAY, "id": "b"}]
+@pytest.mark.parametrize("kind", GOOD)
+def test_examples_of_a_users_task_are_stored_with_types_of_ours(tmp_path, own, kind):
+    write(tmp_path / "b.jsonl", GOOD[kind])
+    found = read(f"own {kind}", tmp_path)
+    examples.write_rows(tmp_path / "rows", found)
+    assert examples.read_rows(tmp_path / "rows") == found and type(found[0]) is Example
+    assert {*found[0].choices} <= {"a", "b"}
+
+
+def test_only_training_needs_the_start_of_a_span(tmp_path, own):
+    for name in ("a.jsonl", "b.jsonl"):
+        write(tmp_path / name, {"start": None})
+    assert read("own span", tmp_path)[0].start is None
+    match = "has no start, the character of its context at which 'b' begins"
+    refused(read, "own span", tmp_path, "train", error=DataError, match=match)
+
+
+def test_a_users_rows_without_choices_or_with_one_id_are_named(tmp_path, own):
+    rows = [{"id": "a", "choices": ["a", "b"]}, {"id": "b"}]
     path = write(tmp_path / "b.jsonl", *rows)
-    assert len(read("capitals", tmp_path)) == 2
+    assert len(read("own text", tmp_path)) == 2
     with pytest.raises(DataError, match=f"{path}, line 2: .*has no choices.*give choices="):
-        read("capitals", tmp_path, fields={"choose": "likelihood"})
-    write(path, *rows, NORWAY)
+        read("own text", tmp_path, fields={"choose": "likelihood"})
+    write(path, *rows, {"id": "a"})
     with pytest.raises(DataError, match=f"{path}, line 3: id 'a' is that of {path}, line 1 too"):
-        read("capitals", tmp_path)
+        read("own text", tmp_path)
+
+
+def test_a_misspelt_way_to_choose_is_refused(tmp_path, own):
+    match = "'own text': choose: unknown value 'likelihod': did you mean 'likelihood'"
+    refused(read, "own text", tmp_path, fields={"choose": "likelihod"}, match=match)
 
 
 def test_a_limit_keeps_that_many_examples_of_its_split_in_file_order(tmp_path):
@@ -262,164 +314,45 @@ def test_answers_are_found_in_text_without_blanks_and_with_their_marks(
     assert plain("राम", "hi") != plain("रोम", "hi")
 
 
-KINDS = """
-from dataclasses import dataclass
-from maskpolicy import Example, task
-
-@task("{kind} of mine", kind="{kind}", group="mine", metric="accuracy", files={{"test": "b.jsonl"}})
-@dataclass(frozen=True)
-class Mine:
-    def example(self, row):
-        target, *choices = row["o"].split(",")
-        return Example("", "", "a b", (target,), "a b", tuple(choices), start=2)
-"""
-
-
-ONCE = "each once and one of them the target"
-
-
-@pytest.mark.parametrize(
-    ("kind", "fits", "others", "says"),
-    [
-        ("pairs", "a,b,a", ("a,a,b,c", "a,a,a ", "a,b,c"), f"must be two texts, {ONCE}"),
-        ("label", "a,b,a", ("a,b,c", "a,a,a "), f"must be all labels, {ONCE}"),
-        ("span", "b", ("a",), "'a' does not start at character 2 of its context"),
-        ("tags", "B-LOC O", ("O",), "has 2 words and 1 tags: give each word a tag"),
-    ],
-)
-def test_examples_of_a_users_task_fit_its_kind(tmp_path, kind, fits, others, says):
-    (tmp_path / "own.py").write_text(KINDS.format(kind=kind))
-    discovery.load_file(tmp_path / "own.py")
-    path = write(tmp_path / "b.jsonl", {"o": fits.replace(",", " , ")})
-    (one,) = read(f"{kind} of mine", tmp_path)
-    assert ",".join((*one.targets, *one.choices)) == fits
-    for other in others:
-        write(path, {"o": fits}, {"o": other})
-        match = f"{path}, line 2: .*{says}"
-        refused(read, f"{kind} of mine", tmp_path, error=DataError, match=match)
-
-
-FACTS = """
-import numpy as np
-from maskpolicy import Example, task
-
-@task("facts", kind="span", group="own", metric="squad_v1", files={"dev": "b.jsonl"})
-class Facts:
-    def example(self, row):
-        given = {"start": np.int64(3), "answerable": np.bool_(True), **row}
-        return Example("", given.pop("group", ""), "q", ("b",), "a, b", **given)
-"""
-
-
-def test_numbers_in_an_example_are_whole_or_one_line(tmp_path):
-    (tmp_path / "facts.py").write_text(FACTS)
-    discovery.load_file(tmp_path / "facts.py")
-    path = write(tmp_path / "b.jsonl", {})
-    found = read("facts", tmp_path)
-    examples.write_rows(tmp_path / "rows", found)
-    assert examples.read_rows(tmp_path / "rows") == found
-    for change, says in (
-        ({"group": 1900}, r"group of its Example must be text, not 1900: use str\(...\)"),
-        ({"slices": {"year": 7}}, r"slices\['year'\] of its Example must be text, not 7"),
-        ({"slices": None}, "slices of its Example must be a dict of texts"),
-        ({"start": 3.0}, "start of its Example must be a whole number, not 3.0"),
-    ):
-        write(path, {}, change)
-        refused(read, "facts", tmp_path, error=DataError, match=f"{path}, line 2: .*{says}")
-
-
-def test_an_error_in_a_users_evidence_is_one_line(tmp_path, capitals):
-    failed, text = "1 / 0", "return 'a.txt'"
-    for name, body, calls, says in (
-        ("looks", failed, (examples.read_split, examples.files), "failed: ZeroDivisionError"),
-        ("named", text, (examples.files,), "evidence_files gave a text, not a list of paths"),
-    ):
-        (tmp_path / f"{name}.py").write_text(
-            OWN.replace("capitals", name)
-            + f"    def evidence(self, rows, beside, split):\n        {body}\n"
-            + f"    def evidence_files(self, rows, beside, split):\n        {body}\n"
-        )
-        discovery.load_file(tmp_path / f"{name}.py")
-        write(tmp_path / "b.jsonl", NORWAY)
-        for call in calls:
-            match = f"'{name}':? {says}"
-            refused(call, block(name), "test", tmp_path, error=DataError, match=match)
-
-
 LOOKED_UP = """
+from maskpolicy import Example, task
+
+@task("{name}", kind="label", group="own", metric="accuracy", files={{"test": "b.jsonl"}})
+class LookedUp:
+    def example(self, row):
+        return Example("", "", "a b", (row["label"],), choices=("a", "b"))
+
     def evidence(self, rows, beside, split):
-        return lambda row, example: "page of " + row["o"]
+        {evidence}
 
     def evidence_files(self, rows, beside, split):
-        return [beside[0] / "pages.txt"]
+        {files}
 """
+
+
+def looked_up(folder, name, evidence, files):
+    """Return a block of a label task whose second texts are found by these lines."""
+    (folder / "own.py").write_text(LOOKED_UP.format(name=name, evidence=evidence, files=files))
+    discovery.load_file(folder / "own.py")
+    write(folder / "b.jsonl", {"label": "a"}, {"label": "b"})
+    return block(name)
+
+
+def test_an_error_in_a_users_evidence_is_one_line(tmp_path):
+    failing = looked_up(tmp_path, "failing", "1 / 0", "1 / 0")
+    for call in (examples.read_split, examples.files):
+        match = "'failing' failed: ZeroDivisionError"
+        refused(call, failing, "test", tmp_path, error=DataError, match=match)
+    (tmp_path / "other").mkdir()
+    of_text = looked_up(tmp_path / "other", "of text", "1 / 0", "return 'a.txt'")
+    match = "'of text': evidence_files gave a text, not a list of paths"
+    refused(examples.files, of_text, "test", tmp_path, error=DataError, match=match)
 
 
 def test_the_second_text_of_a_label_task_may_lie_outside_the_rows(tmp_path):
-    code = KINDS.format(kind="label").replace("of mine", "looked up").replace(', "a b", tuple', "@")
-    code = code.replace("@(choices), start=2", ', choices=("a", "b")')
-    (tmp_path / "own.py").write_text(code + LOOKED_UP)
-    discovery.load_file(tmp_path / "own.py")
-    path = write(tmp_path / "b.jsonl", {"o": "a"}, {"o": "b"})
-    made = block("label looked up")
+    pages = 'return lambda row, example: "page of " + row["label"]'
+    made = looked_up(tmp_path, "with pages", pages, 'return [beside[0] / "pages.txt"]')
     found = examples.read_split(made, "test", tmp_path, contexts=False).examples
     assert [one.context for one in found] == ["page of a", "page of b"]
     files = examples.files(made, "test", tmp_path, contexts=False)
-    assert files == [path, tmp_path / "pages.txt"]
-
-
-def test_a_target_without_choices_is_a_finite_number(tmp_path):
-    code = KINDS.format(kind="label").replace("of mine", "of numbers")
-    (tmp_path / "own.py").write_text(code.replace("accuracy", "correlation"))
-    discovery.load_file(tmp_path / "own.py")
-    path = write(tmp_path / "b.jsonl", {"o": "0.5"}, {"o": "-1e3"})
-    assert [one.targets for one in read("label of numbers", tmp_path)] == [("0.5",), ("-1e3",)]
-    for text in ("half", "nan", "inf"):
-        write(path, {"o": "0.5"}, {"o": text})
-        match = f"{path}, line 2: .*no choices, and its target '{text}' is not a number"
-        refused(read, "label of numbers", tmp_path, error=DataError, match=match)
-
-
-LOOSE = """
-from dataclasses import dataclass
-from maskpolicy import Example, task
-
-@dataclass(frozen=True)
-class More(Example):
-    url: str = ""
-
-def example(self, row):
-    return More("", "", "q", tuple(row.pop("targets", ["b"])), "b, b", url="x", **row)
-
-FACTS = {"group": "own", "metric": "accuracy", "files": {"train": "a.jsonl", "test": "b.jsonl"}}
-for kind in ("span", "label", "text"):
-    task(f"loose {kind}", kind=kind, **FACTS)(type("Loose", (), {"example": example}))
-"""
-
-
-def test_examples_that_would_teach_no_answer_or_no_number_are_refused(tmp_path):
-    (tmp_path / "loose.py").write_text(LOOSE)
-    discovery.load_file(tmp_path / "loose.py")
-    for name in ("a.jsonl", "b.jsonl"):
-        path = write(tmp_path / name, {})
-    found = read("loose text", tmp_path)
-    examples.write_rows(tmp_path / "rows", found)
-    assert examples.read_rows(tmp_path / "rows") == found and type(found[0]) is Example
-    assert read("loose span", tmp_path)[0].start is None  # of test, which only has to be scored
-    match = "has no start, the character of its context at which 'b' begins"
-    refused(split, "loose span", tmp_path, "train", error=DataError, match=match)
-    for kind, change, says in (
-        ("span", {"start": -1}, "'b' does not start at character -1 of its context"),
-        ("span", {"targets": [], "answerable": False}, "and unanswerable=True"),
-        ("text", {"targets": [], "answerable": False}, "answerable=False is for an Example"),
-        ("label", {"targets": ["1"]}, "so its target is a number, which accuracy does not compare"),
-        ("label", {"targets": ["a", "b"], "choices": ["a", "b"]}, "has 2 targets, and an example"),
-    ):
-        write(path, change)
-        refused(read, f"loose {kind}", tmp_path, error=DataError, match=f"line 1: .*{says}")
-
-
-def test_a_misspelt_way_to_choose_is_refused(tmp_path, capitals):
-    write(tmp_path / "b.jsonl", NORWAY)
-    match = "'capitals': choose: unknown value 'likelihod': did you mean 'likelihood'"
-    refused(read, "capitals", tmp_path, fields={"choose": "likelihod"}, match=match)
+    assert files == [tmp_path / "b.jsonl", tmp_path / "pages.txt"]
