@@ -5,14 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from folders import DEAD, half_written
+from refusals import refused
 
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.app.commands import _line
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.files import (
     files_below,
     read_json,
@@ -21,6 +22,8 @@ from maskpolicy.core.files import (
     weights_in,
     write_file,
 )
+from maskpolicy.data.datafiles import readers
+from maskpolicy.pipeline.store.artifacts import Store
 
 
 @pytest.mark.parametrize(
@@ -125,49 +128,27 @@ def test_an_index_that_leads_out_of_its_folder_is_an_error(tmp_path, name):
         weights_in(tmp_path)
 
 
-IN_A_FULL_FOLDER = """
-import os, sys, tempfile
-from pathlib import Path
-from maskpolicy.app.commands import _line
-from maskpolicy.core.errors import StoreError
-from maskpolicy.data.datafiles import readers
-from maskpolicy.pipeline.store.artifacts import Store
-folder, packed, store = sys.argv[1:]
-tempfile.tempdir = folder
-try:
-    list(readers.rows(Path(packed)))
-except StoreError as error:
-    print(error)
-try:
-    with Store(store).write("0" * 64, {}) as out, tempfile.TemporaryDirectory() as temporary:
-        (Path(temporary) / "file").write_bytes(b"x" * 200_000)
-except StoreError as error:
-    print(error)
-tempfile.tempdir = None
-os.environ["TMPDIR"] = folder
-(Path(folder) / "rest").open("wb", buffering=0).write(b"x" * 200_000)
-tempfile._candidate_tempdir_list = lambda: [folder]
-try:
-    tempfile.mkdtemp()
-except OSError as error:
-    print(_line(error))
-"""
-
-
-def test_a_full_folder_of_temporary_files_is_named(tmp_path):
-    folder, packed = tmp_path / "full", tmp_path / "it.parquet.gz"
-    folder.mkdir()
+def test_a_full_folder_of_temporary_files_is_named(small_disk, tmp_path, monkeypatch):
+    packed, folder = tmp_path / "it.parquet.gz", small_disk("size=100k")
     packed.write_bytes(gzip.compress(os.urandom(200_000)))
-    words = [folder, packed, tmp_path / "store"]
-    mounted = 'mount -t tmpfs -o size=100k tmpfs "$4" && exec "$@"'
-    command = ["unshare", "-Urm", "sh", "-c", mounted, "sh", sys.executable, "-c"]
-    done = subprocess.run(
-        [*command, IN_A_FULL_FOLDER, *map(str, words)], capture_output=True, text=True
-    )
-    if "unshare" in done.stderr or "mount" in done.stderr:
-        pytest.skip("no file system can be mounted here")
-    first, second, third = done.stdout.splitlines()
-    assert first.startswith(f"{packed}: no room to unpack it in {folder} (No space left")
-    assert second.startswith(f"the folder of temporary files, {folder}, is full (No space left")
-    assert "No usable temporary directory" in third
-    assert all("$TMPDIR" in line for line in (first, second, third))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    line = refused(lambda: list(readers.rows(packed)), error=StoreError)
+    assert line.startswith(f"{packed}: no room to unpack it in {folder} (No space left")
+    assert "$TMPDIR" in line
+
+    def compute():
+        written = Store(tmp_path / "store").write("0" * 64, {})
+        with written, tempfile.TemporaryDirectory() as temporary:
+            (Path(temporary) / "file").write_bytes(b"x" * 200_000)
+
+    line = refused(compute, error=StoreError)
+    assert line.startswith(f"the folder of temporary files, {folder}, is full (No space left")
+    assert "$TMPDIR" in line
+    with (folder / "rest").open("wb", buffering=0) as rest:
+        rest.write(b"x" * 200_000)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(folder)])
+    with pytest.raises(OSError) as caught:
+        tempfile.mkdtemp()
+    line = _line(caught.value)
+    assert "No usable temporary directory" in line and "$TMPDIR" in line
