@@ -8,10 +8,9 @@ import os
 import numpy as np
 import pytest
 import torch
-from maskpolicy.policies.uniform import Uniform
 
-from maskpolicy.core import hardware, schema
-from maskpolicy.core.distribution import Distribution, at_draw, drawn_fields
+from maskpolicy.core import hardware
+from maskpolicy.core.distribution import Distribution
 from maskpolicy.experiment.budgets import TRAININGS, Training, resolve_auto, settled
 
 EVERY = [
@@ -64,15 +63,6 @@ def test_a_bell_differs_from_the_released_one_by_what_is_cut():
     weight = 1 / Distribution("bell", mean=0.2, sd=0.12).density(0.2) / 0.2
     assert 0.12 * math.sqrt(2 * math.pi) / 0.2 == pytest.approx(1.504, abs=1e-3)
     assert weight == pytest.approx(1.504 * (1 - 0.0478), abs=1e-3)
-
-
-def test_a_field_with_a_distribution_is_drawn():
-    plain, drawn = Uniform(), Uniform(Distribution("uniform", 0.2, 0.3))
-    assert drawn_fields(plain) == drawn_fields(3) == []
-    assert drawn_fields(drawn) == ["ratio"]
-    assert 0.2 < at_draw(drawn, ["ratio"], np.random.default_rng(0)).ratio < 0.3
-    given = {"distribution": "beta", "mean": 0.3, "sd": 0.1}
-    assert schema.check(given, schema.Rate, "ratio") == Distribution("beta", mean=0.3, sd=0.1)
 
 
 @pytest.mark.parametrize(
