@@ -153,6 +153,6 @@ def test_texts_without_a_long_word_are_one_piece(text):
 
 def test_a_policy_cannot_change_a_passage_for_its_later_calls():
     passage = small.passage("Anna Kovar was born in Rome.")
-    for array in (passage.tokens, passage.words, passage.sentences):
+    for array in (passage.tokens, passage.pieces, passage.words, passage.sentences):
         with pytest.raises(ValueError, match="read-only"):
             np.random.default_rng(0).shuffle(array)

@@ -231,10 +231,3 @@ def test_numbers_that_are_no_pairs_do_not_become_spans(wrong) -> None:
 
 def test_spans_of_a_frame_are_its_rows():
     assert as_spans(pandas.DataFrame({"first": [0, 3], "end": [2, 4]})).tolist() == [[0, 2], [3, 4]]
-
-
-def test_a_policy_cannot_shuffle_the_arrays_of_a_passage():
-    passage = small.passage("one two three")
-    for units in (passage.pieces, passage.words):
-        with pytest.raises(ValueError, match="read-only"):
-            np.random.default_rng().shuffle(units)
