@@ -11,7 +11,7 @@ from maskpolicy.experiment.parse import load_experiment
 
 PLUGIN = """
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from maskpolicy import Rate, policy
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from refusals import refused
 
-from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.experiment import learned_policies
@@ -30,19 +27,6 @@ def test_the_published_schedules_are_these_formulas(done):
     linear, cosine = Schedule(2 * p, 0.0), Schedule(2 * p, 0.0, "cosine")
     assert linear.at(done) == pytest.approx(2 * p * (1 - done))
     assert cosine.at(done) == pytest.approx(p * (1 + math.cos(math.pi * done)))
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """A schedule, and a tuple with one in it."""
-
-    ratio: Any = 0.5
-    weights: tuple[Any, ...] = (1.0, 2.0)
-
-
-def test_every_schedule_of_a_dataclass_becomes_its_number():
-    made = Mixed(Schedule(0.0, 1.0), (1.0, Schedule(4.0, 2.0)))
-    assert schema.at_progress(made, 0.5) == Mixed(0.5, (1.0, 3.0))
 
 
 def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):
@@ -84,10 +68,8 @@ def test_columns_and_statistics_come_from_the_general_corpus(load):
 
 
 QUICK = "model: mini\ncorpus: world\npolicies: [none, {}]\ntasks: [triviaqa, {}]\n"
-FITTED = (
-    *("train_on: tuple[str, ...]", "init: Any = None", "shown: int = 1"),
-    *('only_select: ClassVar = ("shown",)', "fit = lambda self, data, spec, out, tools: {}"),
-)
+FIT = "fit = lambda self, data, spec, out, tools: {}"
+FITTED = ("train_on: tuple[str, ...]", "init: Any = None", FIT)
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +117,6 @@ def test_a_row_learns_from_its_tasks_and_those_of_its_start(load_rows):
     assert [task.label for task in found] == ["wow", "zsre"]
     said = refused(load_rows, "{name: starts-from, train_on: [zsre], init: 3}")
     assert "init: must be the name or the block" in said
-
-
-def test_what_only_select_reads_is_in_no_fit(load_rows):
-    block = load_rows("{name: starts-from, train_on: [wow], shown: 3}").policies[1]
-    assert learned_policies.fitted_fields(block) == {"train_on": ["wow"], "init": None}
 
 
 def test_a_class_that_types_train_on_as_text_is_told_the_type(folder, load_rows):
