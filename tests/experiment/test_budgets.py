@@ -1,19 +1,14 @@
-"""Budgets as keys hold them, resources of a training, and the kinds of tasks."""
+"""Budgets as keys hold them, and resources of a training."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import maskpolicy
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import resolved
-from maskpolicy.experiment.task_kinds import TASK_KINDS
-from maskpolicy.models.finetuning import ANSWERING
 from maskpolicy.pipeline.stages import build
 
 SPEC = budgets.settled(budgets.Training(steps=20), "finetune")
@@ -83,14 +78,3 @@ def test_stated_gpus_decide_what_auto_means_on_every_machine(load, monkeypatch):
     specs = [tuned.params.spec, base.params.spec, cell.params.spec]
     found = [(spec.precision, spec.attention, spec.micro_tokens) for spec in specs]
     assert found == [("bf16", "sdpa", 0)] * 2 + [("fp32", "eager", 4096)]
-
-
-HOME = Path(maskpolicy.__file__).parent
-
-
-def test_each_kind_has_a_head_and_no_other_file_names_its_facts():
-    assert set(ANSWERING) == set(TASK_KINDS) == {"text", "label", "span", "tags", "pairs"}
-    facts = "|".join(one.hub for one in TASK_KINDS.values())
-    named = re.compile(rf'"({facts})"|"text", "label"|kind (==|!=) "(text|label|span|tags|pairs)"')
-    files = [path for path in HOME.rglob("*.py") if named.search(path.read_text("utf-8"))]
-    assert [path.name for path in files] == ["task_kinds.py"]
