@@ -92,7 +92,7 @@ def test_tokens_belong_to_the_word_of_their_first_visible_character(kind):
 @pytest.fixture(scope="module")
 def real_texts(real_data):
     """Return real text in parts of at most 100 words."""
-    text = next((real_data / "wikitext2").glob("*.raw")).read_text(encoding="utf-8")[:40_000]
+    text = next((real_data / "wikitext2").glob("*.raw")).read_text(encoding="utf-8")[:10_000]
     lines = (line for line in text.split("\n \n") if line.strip())
     return [part.text for line in lines for part in cut_document(Document("", line), 100)]
 
@@ -106,7 +106,7 @@ def test_words_of_real_text_are_those_that_a_reader_finds(kind, real_texts):
         if kind in WORDPIECE:
             assert len(passage.words) == len(words)
         count += len(words)
-    assert count > 5_000
+    assert count > 1_200
 
 
 @pytest.mark.parametrize("kind", TEXT_TO_TEXT)

@@ -118,7 +118,7 @@ def test_a_pair_of_texts_is_learned_from(made, tmp_path):
         (folder / "MRPC" / f"{split}.tsv").write_text("\n".join([head, *rows, ""]))
     for kind in ("encoder", "bart"):
         pairs = experiment(made, kind, ("mrpc",), data=str(folder))
-        found, store = small.computed(pairs, tmp_path / kind, ("fit",))
+        found, store = small.computed(pairs, made / "store", ("fit",))
         words = json.loads(small.content(store, found["ke-mlm, run 0"])["words.json"])
         assert next(iter(words["mrpc"]["1"])) == "sank"
         chances = np.load(store.path(found["typhoon, run 0"].key) / "chances.npy")
@@ -136,7 +136,7 @@ def test_numbers_in_place_of_labels_are_one_line(made, tmp_path):
     numbers = experiment(made, names=["ke-mlm"], train_on=["stsb"], data=str(folder))
     order = topological(stages.build(numbers).pretrained.values())
     wanted = [stage for stage in order if stage.kind == "contexts"]
-    outcomes = execute(order, Store(tmp_path / "store"), targets=wanted)
+    outcomes = execute(order, Store(made / "store"), targets=wanted)
     (error,) = {one.error for one in outcomes.values() if one.error}
     assert "task 'stsb' has numbers instead of labels: a policy cannot learn from it" in error
 

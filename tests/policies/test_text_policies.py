@@ -271,18 +271,16 @@ def test_keywords_are_the_words_nearest_to_the_mean_of_the_passage(
 def test_an_experiment_keeps_the_models_embeddings_and_hides_keywords(tmp_path):
     small.saved(tmp_path / "bart")
     rows = [{"name": "keywords", "label": f"{ratio}", "ratio": ratio} for ratio in (0.75, 0.5)]
-    short = {"steps": 2, "batch_size": 4, "precision": "fp32"}
     keys = {"corpus": {"name": "world", "words": 40}, "world": {"people": 12, "general_people": 6}}
-    made = small.without_tasks(tmp_path, *rows, intermediate=short, fit={"steps": 0}, **keys)
-    found, store = small.computed(made, tmp_path / "store")
-    one, other = found.values()
-    assert one.inputs["annotate"].key == other.inputs["annotate"].key  # ratio is read by select
-    fit = store.path(one.inputs["annotate"].inputs["fit"].key)
+    made = small.without_tasks(tmp_path, *rows, fit={"steps": 0}, **keys)
+    found, store = small.computed(made, tmp_path / "store", ("annotate",))
+    (annotated,) = found.values()  # ratio is read by select
+    fit = store.path(annotated.inputs["fit"].key)
     embeddings = input_embeddings(str(tmp_path / "bart")).detach().numpy()
     assert np.array_equal(np.load(fit / FILE), embeddings)
-    column = load(store.path(one.inputs["annotate"].key) / "passages.safetensors")["keywords"]
     passages = [small.passage("The loom of wool")]
     assert Keywords().annotate(passages, fit)["keywords"][0].shape == (2, 2)
+    column = load(store.path(annotated.key) / "passages.safetensors")["keywords"]
     assert column.lengths.min() > 0
 
 
