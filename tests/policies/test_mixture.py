@@ -35,13 +35,6 @@ def test_a_row_holds_the_blocks_of_its_members_complete():
     assert "target" not in resolved_policy(row)
 
 
-def test_a_resolved_row_is_the_same_row():
-    for name in ("mixture", "ul2"):
-        given = {"name": name, "members": [*TWO, {"name": "mixture", "members": TWO}]}
-        row = policy_block(given, "", {"corruption": "token"})
-        assert policy_block(resolved_policy(row), "", {}) == row
-
-
 def test_an_encoder_takes_members_at_their_positions_only():
     row = policy_block({"name": "mixture", "members": ["mass", "span"]}, "it", {}, "encoder")
     assert {each["corruption"] for each in row.fields["members"]} == {"token"}

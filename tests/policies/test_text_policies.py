@@ -83,11 +83,6 @@ def test_select_draws_entities_without_replacement_in_text_order(count, spans, s
     assert all(span in found.tolist() for span in drawn)
 
 
-def test_the_pipeline_belongs_to_what_annotations_rest_on():
-    assert SalientSpan().depends()["name"] == "rules"
-    refused(SalientSpan(pipeline="en_core_web_absent").depends, match="spacy download")
-
-
 WEAVER = "The old weaver sold two red looms in Turin ."
 HEADS = [2, 2, 3, 3, 6, 6, 3, 3, 7, 3]
 DEPS = ["det", "amod", "nsubj", "ROOT", "nummod", "amod", "dobj", "prep", "pobj", "punct"]
