@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import logging
 import os
@@ -16,16 +15,13 @@ from pyarrow import parquet
 from refusals import refused
 
 from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus import documents
 from maskpolicy.data.datafiles import readers
 from maskpolicy.data.datafiles.rows import Malformed
 from maskpolicy.experiment.definition import CorpusBlock
 
 DPR = 'id\ttext\ttitle\n1\t"Aaron (or ""Ahärôn"") is a prophet."\tAaron\n2\tPlain.\tB\n'
-
-
-def digest(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write(folder, name, content: str | bytes):
@@ -39,7 +35,7 @@ def write(folder, name, content: str | bytes):
 def read(*paths, malformed=None, **keys):
     """Return the documents of some files."""
     corpus = CorpusBlock(files=tuple(map(str, paths)), **keys)
-    block = documents.identify(corpus, digest)
+    block = documents.identify(corpus, sha256)
     return list(documents.read(block, {}, corpus, malformed))
 
 
@@ -99,7 +95,7 @@ def test_wikitext_headings_are_no_documents_of_parquet_either(tmp_path):
     rows = ["", " = Ada = \n", " She was born . \n", " = = Life = = \n", " a = b \n"]
     parquet.write_table(pyarrow.table({"text": rows}), tmp_path / "a.parquet")
     corpus = CorpusBlock(hub=str(tmp_path))
-    of_hub = documents.read(documents.identify(corpus, digest), {}, corpus)
+    of_hub = documents.read(documents.identify(corpus, sha256), {}, corpus)
     for prefix, found in (("a", read(tmp_path / "a.parquet", limit=2)), ("train", of_hub)):
         known = {one.id: one.text.strip() for one in found}
         assert known == {f"{prefix}:2": "She was born .", f"{prefix}:4": "a = b"}
@@ -178,7 +174,7 @@ def test_a_corpus_and_its_ids_are_told_by_names_and_digests_not_by_folders(tmp_p
     assert ids == ["0/a:1", "0/a:3", "1/a:1", "1/a:3", "b:1", "b:3"]
 
     def identity(path):
-        return documents.identify(CorpusBlock(files=(str(path),)), digest)
+        return documents.identify(CorpusBlock(files=(str(path),)), sha256)
 
     assert identity(paths[0]) == identity(paths[1])
     assert identity(paths[0]) != identity(write(tmp_path, "a.txt", "B."))
@@ -187,7 +183,7 @@ def test_a_corpus_and_its_ids_are_told_by_names_and_digests_not_by_folders(tmp_p
 @pytest.mark.parametrize("columns", [("text",), ("tokens",)])
 def test_columns_with_names_of_our_own_are_refused(columns):
     with pytest.raises(ConfigError, match="is a reserved name"):
-        documents.identify(CorpusBlock(files=("/a.jsonl",), columns=columns), digest)
+        documents.identify(CorpusBlock(files=("/a.jsonl",), columns=columns), sha256)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -198,7 +194,7 @@ def test_a_hub_dataset_is_read_whole_or_streamed(tmp_path, monkeypatch, stream):
     rows = [{"text": "A.", "spans": [[0, 1]], "x": 1}, {"text": "B.", "spans": [], "x": 2}]
     write(folder, "train.jsonl", lines(*rows))
     corpus = CorpusBlock(hub=str(folder), columns=("spans",), stream=stream)
-    block = documents.identify(corpus, digest)
+    block = documents.identify(corpus, sha256)
     assert [name for name, _ in block.files] == ["train.jsonl"]
     assert [(d.id, d.text, d.columns) for d in documents.read(block, {}, corpus)] == [
         ("train:0", "A.", {"spans": [[0, 1]]}),
@@ -237,5 +233,5 @@ def test_real_wikitext_is_read_as_sections(real_data):
 def test_files_that_are_all_empty_are_refused_before_anything_is_computed(tmp_path):
     empty, other = write(tmp_path, "a.txt", ""), write(tmp_path, "b.txt", "B.")
     with pytest.raises(DataError, match=r"a\.txt: the corpus holds no text: name files with text"):
-        documents.identify(CorpusBlock(files=(str(empty),)), digest)
-    assert documents.identify(CorpusBlock(files=(str(empty), str(other))), digest)
+        documents.identify(CorpusBlock(files=(str(empty),)), sha256)
+    assert documents.identify(CorpusBlock(files=(str(empty), str(other))), sha256)
