@@ -175,22 +175,22 @@ def texts(count: int) -> list[Any]:
     return [small.words(f"a b{number % 3} c{number}") for number in range(count)]
 
 
-def counted(folder, policy, passages, **more) -> Statistics:
+def counted(folder, passages, **more) -> Statistics:
     folder.mkdir()
-    sums.count(policy, passages, folder, **more)
+    sums.count(Words(), passages, folder, **more)
     assert {path.name for path in folder.iterdir()} == FILES
     return Statistics.open(folder)
 
 
 def test_batches_are_added_up_and_change_no_byte(tmp_path, monkeypatch):
     passages = texts(23)
-    found = counted(tmp_path / "whole", Words(), passages)
+    found = counted(tmp_path / "whole", passages)
     assert found["a"] == found[0] == 23
     assert [found[f"b{i}"] for i in range(3)] == [8, 8, 7]
     for module in (annotation, sums):
         monkeypatch.setattr(module, "BATCH", 4)
     told: list[tuple[int, ...]] = []
-    cut = counted(tmp_path / "cut", Words(), passages, progress=lambda *each: told.append(each))
+    cut = counted(tmp_path / "cut", passages, progress=lambda *each: told.append(each))
     assert dict(cut.items()) == dict(found.items())
     for name in FILES:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
@@ -199,7 +199,7 @@ def test_batches_are_added_up_and_change_no_byte(tmp_path, monkeypatch):
 
 def test_small_sums_are_dropped_at_the_end_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(annotation, "BATCH", 4)
-    found = counted(tmp_path / "it", Words(), texts(23), least=8)
+    found = counted(tmp_path / "it", texts(23), least=8)
     assert dict(found.items()) == {0: 23, "a": 23, "b0": 8, "b1": 8}
 
 

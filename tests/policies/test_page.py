@@ -37,18 +37,18 @@ def test_a_policy_takes_25_lines_at_most(name):
     assert len([line for line in SHOWN[name].splitlines() if line.strip()]) <= 25
 
 
-def masked(name: str, progress: float, **fields) -> list[int]:
+def growing(progress: float, **fields) -> list[int]:
     """Return the number of words in each span of a passage of 40 words."""
-    policy = instance("policy", name, fields)
+    policy = instance("policy", "growing", fields)
     spans = select(policy, [small.words(TEXT)], 0, [0], progress=progress)[0]
     return sorted((spans[:, 1] - spans[:, 0]).tolist())
 
 
 def test_growing_masks_ever_longer_runs_of_an_ever_smaller_share():
-    lengths = [masked("growing", done, ratio=0.4, longest=4) for done in (0.0, 0.3, 0.6, 0.9)]
+    lengths = [growing(done, ratio=0.4, longest=4) for done in (0.0, 0.3, 0.6, 0.9)]
     assert lengths == [[1] * 16, [2] * 8, [1, 3, 3, 3, 3, 3], [4] * 4]
     ratio = {"start": 0.4, "end": 0.0}
-    assert [sum(masked("growing", done, ratio=ratio)) for done in (0.0, 0.5)] == [16, 8]
+    assert [sum(growing(done, ratio=ratio)) for done in (0.0, 0.5)] == [16, 8]
 
 
 def test_hard_words_masks_words_by_the_loss_of_their_tokens():

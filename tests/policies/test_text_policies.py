@@ -156,7 +156,7 @@ def test_a_pipeline_without_a_parser_or_noun_chunks_is_refused(tmp_path):
 LOOMS = "The loom was red. The red loom was old. Birds sing. The old loom sang."
 
 
-def with_importance(policy: GapSentences, text: str = LOOMS) -> Passage:
+def with_importance(policy: GapSentences, text: str) -> Passage:
     """Return the text as a passage with the policy's column."""
     passage = small.passage(text)
     return replace(passage, columns={"importance": policy.annotate([passage])["importance"][0]})
