@@ -180,7 +180,7 @@ def test_a_time_of_day_is_no_date():
 
 
 @given(text=MIXED)
-@limits(max_examples=300, deadline=None)
+@limits(max_examples=300)
 def test_entities_are_sorted_disjoint_and_without_outer_blanks(text):
     at = 0
     for start, end, label in entities.find(text):

@@ -62,7 +62,7 @@ def test_situations_end_the_general_corpus_and_change_nothing_else(folder, tmp_p
 
 
 @given(seed=st.integers(0, 2**31), part=st.sampled_from(unasked_texts.PARTS))
-@limits(deadline=None, max_examples=10)
+@limits(max_examples=10)
 def test_the_background_tells_which_of_the_two_is_meant(seed, part):
     settings = world.Settings(seed=seed)
     pools = build(settings)
@@ -121,7 +121,6 @@ ENTRIES = [
     errors=st.tuples(st.floats(0, 0.5), st.floats(0.01, 0.5)),
     seed=st.integers(0, 2**31),
 )
-@limits(deadline=None)
 def test_a_wrong_entity_is_as_many_other_words(entry, errors, seed):
     made = corpus_row(entry, EntityErrors(*errors), [seed])
     found, gold = made.pop(WITH_ERRORS), [list(entity) for entity in entry.entities]

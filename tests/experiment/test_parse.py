@@ -213,7 +213,7 @@ def loads_or_says_why(path: Path, overrides: list[str]) -> bool:
         return "\n" not in str(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text() | st.text("{}[]:,-&*!?|>'\"%@`# \n\tab1.${}~<="))
 def test_garbage_gives_nothing_but_a_config_error(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "garbage.yaml"
@@ -221,7 +221,7 @@ def test_garbage_gives_nothing_but_a_config_error(tmp_path_factory, text):
     assert loads_or_says_why(path, [])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from([f.name for f in fields(parse.File)] + ["target", "x"]), JUNK)
 def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, junk):
     path = tmp_path_factory.getbasetemp() / "junk.yaml"
@@ -235,7 +235,7 @@ def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, ju
     assert loads_or_says_why(path, [])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_a_junk_override_gives_nothing_but_a_config_error(tmp_path_factory, key, value):
     path = tmp_path_factory.getbasetemp() / "override.yaml"
