@@ -48,7 +48,7 @@ _TYPES = {  # of columns that may be unknown
     "significant": "boolean",
 }
 _SAME = (
-    "baseline cache corpus jobs mixed model only out policy scale seed shared store text threads "
+    "baseline cache corpus jobs metric mixed model only out policy scale seed shared store text threads "
     "workers"
 )
 _NAMES = {"plugin": "plugins", "column": "columns", **{name: name for name in _SAME.split()}}

@@ -99,6 +99,7 @@ def board(
     *,
     baseline: str | int | None = None,
     columns: Mapping[str, str] | None = None,
+    metric: str | None = None,
     scale: float = 1.0,
     shared: bool = False,
 ) -> Runs:
@@ -119,7 +120,9 @@ def board(
             "with pandas first, or use the command `maskpolicy board FILE`"
         )
     schema.check(scale, Positive, "scale")
-    table = named(pandas_frame, schema.check(columns or {}, dict[str, Any], "columns"))
+    table = named(
+        pandas_frame, schema.check(columns or {}, dict[str, Any], "columns"), metric=metric
+    )
     base = None if baseline is None else str(baseline)
     leaderboard = build_board(table, title="a frame", baseline=base, scale=scale, shared=shared)
     runs = Runs(leaderboard.runs, no_store)

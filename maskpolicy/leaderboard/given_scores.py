@@ -226,6 +226,14 @@ def _task(
     """Return the scores of one task, averaged over the seeds of a run; raises DataError."""
     of = {name: column[lines] for name, column in codes.items()}
     name = names["task"][of["task"][0]]
+    metric = names["metric"][of["metric"][0]] if "metric" in of else "score"
+    if "metric" in of and (of["metric"] != of["metric"][0]).any():
+        line = (of["metric"] != of["metric"][0]).argmax()
+        other = _place(["system", "metric"], line, of, names)
+        raise DataError(
+            f"task {name}: {_place(['system', 'metric'], 0, of, names)}, but {other}: scores of "
+            "one metric can be compared; --metric NAME chooses one"
+        )
     used, first, example = np.unique(of["example"], return_index=True, return_inverse=True)
     shape = (len(names["system"]), int(codes["unit"].max()) + 1, len(used))
     place = np.ravel_multi_index((of["system"], of["unit"], example), shape)
@@ -246,14 +254,6 @@ def _task(
     if "group" in of and (groups[example] != of["group"]).any():
         which = _place(["example"], (groups[example] != of["group"]).argmax(), of, names)
         raise DataError(f"task {name}, {which}: is in two groups: give it one everywhere")
-    metric = names["metric"][of["metric"][0]] if "metric" in of else "score"
-    if "metric" in of and (of["metric"] != of["metric"][0]).any():
-        line = (of["metric"] != of["metric"][0]).argmax()
-        other = _place(["system", "metric"], line, of, names)
-        raise DataError(
-            f"task {name}: {_place(['system', 'metric'], 0, of, names)}, but {other}: scores of "
-            "one metric can be compared; --metric chooses among those of a log"
-        )
     scores = np.where(full, sums / np.maximum(1, counts), np.nan)
     whole = Task(name, metric, np.unique(groups, return_inverse=True)[1], scores)
     if not shared:

@@ -38,7 +38,8 @@ def read_scores(
 
     `columns` maps NAMES to a table's own. A table without a column system is one system, called as
     its file; one without a task is one task; in one with neither system, task nor example, lines
-    are numbered. `metric` chooses among the scores of a log, and scores predictions (exact_match).
+    are numbered. `metric` chooses among the scores of a log or of a table's column metric, and
+    scores predictions (default: exact_match).
     Raises DataError for a file that cannot be used.
     """
     import pandas as pd
@@ -61,12 +62,10 @@ def read_scores(
         for name in frames[0]
         if name != "score"
     }
-    scores = joined["metric"].categories if "metric" in joined else []
+    scores = joined["metric"].categories if metric else []
     if metric and not any(metric in (each, each.split(",")[0], f"{each},none") for each in scores):
-        there = (
-            f"choose from {', '.join(scores)}" if len(scores) else "a table has one, leave it out"
-        )
-        raise ConfigError(f"--metric {metric}: no task has this score: {there}")
+        listed = ", ".join(scores)
+        raise ConfigError(f"--metric {metric}: no task has this score: choose from {listed}")
     return pd.DataFrame({**joined, "score": pd.concat([f["score"] for f in frames]).array}), notes
 
 
@@ -119,26 +118,33 @@ def named(
     if path is not None and "task" not in frame:
         frame["task"] = "task"
     if "score" not in frame and {PREDICTION, REFERENCE} <= {*frame}:
-        frame["metric"] = metric or "exact_match"
-        frame["score"] = _scored(frame, metric or "exact_match", where)
+        frame["metric"] = metric or frame.get("metric", "exact_match")
+        frame["score"] = _scored(frame, where)
+    elif metric:
+        frame = frame[frame["metric"] == metric] if "metric" in frame else frame[:0]
+        if not len(frame):
+            why = "a table has one, leave it out, or names it in a column metric"
+            raise ConfigError(f"{where}--metric {metric}: no line has this score: {why}")
     for name in NEEDED:
         if name not in frame:
             raise DataError(f"{where}no column {name}: --column {name}=NAME says what it is called")
     return frame[[name for name in COLUMNS if name in frame]]
 
 
-def _scored(frame: DataFrame, metric: str, where: str) -> list[float]:
-    """Return the scores of predictions; raises ConfigError and DataError."""
+def _scored(frame: DataFrame, where: str) -> list[float]:
+    """Return the scores of predictions by their metrics; raises ConfigError and DataError."""
     from pandas import NA
 
-    known = find_metric(metric)
-    if known.parts:
-        raise ConfigError(
-            f"--metric {metric}: is a number of all examples together, and tests compare scores of "
-            "single ones: choose another, e.g. accuracy"
-        )
+    metrics = {name: find_metric(str(name)) for name in frame["metric"].unique()}
+    for name, metric in metrics.items():
+        if metric.parts:
+            raise ConfigError(
+                f"--metric {name}: is a number of all examples together, and tests compare scores "
+                "of single ones: choose another, e.g. accuracy"
+            )
     found = []
-    for number, (one, many) in enumerate(zip(frame[PREDICTION], frame[REFERENCE], strict=True), 1):
+    columns = (frame[name] for name in (PREDICTION, REFERENCE, "metric"))
+    for number, (one, many, name) in enumerate(zip(*columns, strict=True), 1):
         several = [*many] if isinstance(many, Iterable) and not isinstance(many, str) else [many]
         place = f"{where}line {number} of the table"
         if isinstance(many, Mapping | bytes):
@@ -147,7 +153,7 @@ def _scored(frame: DataFrame, metric: str, where: str) -> list[float]:
         missing = [text for text in (one, *several) if text is None or text is NA or text != text]
         if missing or not several:
             raise DataError(f"{place} has no prediction or no reference")
-        found.append(known.score(str(one), [*map(str, several)]))
+        found.append(metrics[name].score(str(one), [*map(str, several)]))
     return found
 
 

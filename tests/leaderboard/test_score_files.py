@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+import maskpolicy as mp
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.leaderboard import report, score_files
 from maskpolicy.leaderboard.given_scores import build_board
@@ -62,6 +63,21 @@ def test_files_without_systems_are_systems_and_their_lines_are_examples(tmp_path
     assert read_scores([tmp_path / "numbers.jsonl"])[0]["score"].tolist() == [1.0]
     overlap = board_of(tmp_path / "bad.jsonl", tmp_path / "good.jsonl", metric="f1")
     assert overlap["rows"][0]["scores"]["task"]["metric"] == "f1"
+
+
+def test_a_column_metric_says_which_score_a_line_is_and_how_predictions_are_scored():
+    words = [("A", "a", "Ada Lovelace", "Ada"), ("B", "a", "Ada", "Ada")]
+    frame = pd.DataFrame(words, columns=["system", "example", "prediction", "reference"])
+    frame = frame.assign(task="t", metric="f1")
+    given = mp.board(frame).scores().set_index("policy")["score"]
+    assert given["A"] == pytest.approx(200 / 3) and given["B"] == 100
+    assert set(mp.board(frame, metric="exact_match").scores()["score"]) == {0, 100}
+    several = pd.concat([frame.assign(score=0.5), frame.assign(metric="acc", score=1)])
+    assert set(mp.board(several, metric="f1").scores()["score"]) == {50}
+    with pytest.raises(DataError, match="metric=NAME chooses one"):
+        mp.board(several)
+    with pytest.raises(ConfigError, match="no line has this score"):
+        mp.board(several, metric="bleu")
 
 
 def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):

@@ -89,7 +89,7 @@ def board(
         ),
     ] = None,
     metric: Annotated[
-        str | None, Option(metavar="NAME", help="A score of the logs, or the one of predictions.")
+        str | None, Option(metavar="NAME", help="Which score to test, or to give predictions.")
     ] = None,
     scale: Annotated[float, Option(min=1e-9, help="The highest possible score.")] = 1.0,
     shared: Annotated[
