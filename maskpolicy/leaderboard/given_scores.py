@@ -150,7 +150,8 @@ def _values(
         comma = re.fullmatch(r"\s*\d*,\d+\s*", str(text))
         advice = ": write a point for the comma" if comma else ""
         raise DataError(f"{where}: score {text!r} is not a number{advice}")
-    values: NDArray[np.float64] = numbers.to_numpy("float64", na_value=np.nan) / scale
+    own = numbers.to_numpy("float64", na_value=np.nan)
+    values: NDArray[np.float64] = own / scale
     bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if not len(bad):
         return values
@@ -160,8 +161,8 @@ def _values(
         hint = "count what has no answer as 0, or leave its line out"
     elif values[bad[0]] < 0:
         hint = "add a number to all scores; where lower is better, write 1 - score"
-    score, more = scale * values[bad[0]], f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-    raise DataError(f"{where}: score {score:g} is not from 0 to {scale:g}{more}: {hint}")
+    score, more = own[bad[0]], f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+    raise DataError(f"{where}: score {score:.16g} is not from 0 to {scale:g}{more}: {hint}")
 
 
 def _place(
