@@ -23,8 +23,9 @@ _ESTIMATE = ("difference", "low", "high", "p", "detectable")
 
 
 def is_board(folder: Path) -> bool:
-    """Return whether a folder holds a board, and not a run."""
-    return (folder / FILE).is_file() and not (folder / "results").is_dir()
+    """Return whether a folder holds a board, and not a run, which may have lost its results."""
+    of_run = (folder / "results", folder / SETTINGS)
+    return (folder / FILE).is_file() and not any(path.exists() for path in of_run)
 
 
 def check(folder: Path) -> None:

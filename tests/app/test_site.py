@@ -113,6 +113,11 @@ def test_an_edited_board_is_an_error(refused, board, change):
     assert "mine/leaderboard.json: not written by `maskpolicy board`" in line
 
 
+def test_a_run_without_its_results_is_no_board(refused, board):
+    (board("mine") / "experiment.json").write_text("{}")
+    assert "mine: no results/*.json: name a folder" in refused("site", "mine", "--out", "public")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
