@@ -106,6 +106,7 @@ def test_the_command_writes_all_forms(tmp_path, call, refused):
     assert "choose from" in refused(*words[:-1], "three")
     assert "choose from system, task" in refused(*words, "--column", "x=y")
     assert "has this score: a table has one" in refused(*words, "--metric", "acc")
+    assert "--scale: must be a finite number" in refused(*words, "--scale", "inf")
     line = refused("board", tmp_path / "scores.csv", "--column", "system=foo")
     assert f"no column foo (there are: {', '.join(LINES[0])})" in line
     verified = call("verify", tmp_path / "scores.csv")[1]

@@ -13,7 +13,9 @@ from maskpolicy.app import printed
 from maskpolicy.app.arguments import AsJson, DetailOptions, Plugins, RunStoreOptions
 from maskpolicy.app.commands.listing import print_plugins
 from maskpolicy.app.printed import console, print_json
+from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
+from maskpolicy.core.schema import Positive
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.definition import NONE
 from maskpolicy.plugins import discovery, hooks, registry
@@ -91,7 +93,7 @@ def board(
     metric: Annotated[
         str | None, Option(metavar="NAME", help="Which score to test, or to give predictions.")
     ] = None,
-    scale: Annotated[float, Option(min=1e-9, help="The highest possible score.")] = 1.0,
+    scale: Annotated[float, Option(help="The highest possible score.")] = 1.0,
     shared: Annotated[
         bool, Option("--shared", help="Leave out examples that not all systems have.")
     ] = False,
@@ -104,6 +106,7 @@ def board(
     from maskpolicy.leaderboard.page import save_forms
     from maskpolicy.leaderboard.score_files import read_scores
 
+    schema.check(scale, Positive, "--scale")
     if out is not None:
         stored_board.check(out)
     columns = dict(word.partition("=")[::2] for word in column or ())
