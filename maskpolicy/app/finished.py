@@ -48,8 +48,8 @@ _TYPES = {  # of columns that may be unknown
     "significant": "boolean",
 }
 _SAME = (
-    "baseline cache corpus jobs metric mixed model only out policy scale seed shared store text threads "
-    "workers"
+    "baseline cache corpus jobs metric mixed model only out policy scale seed shared store text "
+    "threads workers"
 )
 _NAMES = {"plugin": "plugins", "column": "columns", **{name: name for name in _SAME.split()}}
 _VALUE = r"[a-z0-9]+://[^\s,;)]*[^\s,;:).]|[A-Z0-9/.~\'][^\s,;:)]*"
