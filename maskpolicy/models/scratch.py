@@ -295,7 +295,6 @@ _NAMES: Mapping[Style, Mapping[str, str]] = {
 }
 _STYLES: Mapping[Style, Style] = {"bert-typed": "bert"}  # styles with the special tokens of another
 _SENTINELS = 100  # of T5
-_CHARACTERS = 1000  # the most single characters in a WordPiece vocabulary
 _DIGITS = 3  # of the scores of a unigram model, whose last digits differ from process to process
 _AT_A_TIME = 1000  # texts
 
@@ -360,7 +359,7 @@ def _trained(
         raw.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
         raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         raw.decoder = decoders.WordPiece()
-        alphabet, inner = _alphabet(raw, texts)
+        alphabet, inner = _alphabet(raw, texts, (vocabulary - len(special)) // 2)
         settings |= {"special_tokens": [*special, *inner], "initial_alphabet": alphabet}
         settings["limit_alphabet"] = len(alphabet)
         pieces = _learned(raw, texts, trainers.WordPieceTrainer(**settings))
@@ -392,14 +391,17 @@ def _learned(raw: Any, texts: Iterable[str], trainer: Any) -> Any:
     return json.loads(copy.to_str())["model"]["vocab"]
 
 
-def _alphabet(raw: Any, texts: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the most frequent characters of texts, and the pieces of those that go on a word."""
+def _alphabet(raw: Any, texts: Iterable[str], most: int) -> tuple[list[str], list[str]]:
+    """Return the `most` frequent characters, and the pieces of those that go on a word.
+
+    The normalizer puts blanks around a Chinese character, which is then a word.
+    """
     counts: Counter[str] = Counter()
     for text in training_texts(texts):
         counts.update(text)
     normal = raw.normalizer.normalize_str
-    known = [char for char in sorted(counts) if normal(char) == char and not char.isspace()]
-    alphabet = sorted(sorted(known, key=counts.__getitem__, reverse=True)[:_CHARACTERS])
+    known = [char for char in sorted(counts) if normal(char).strip() == char]
+    alphabet = sorted(sorted(known, key=counts.__getitem__, reverse=True)[:most])
     goes_on = [len(raw.pre_tokenizer.pre_tokenize_str(normal(f"a{char}"))) for char in alphabet]
     return alphabet, [f"##{char}" for char, n in zip(alphabet, goes_on, strict=True) if n == 1]
 

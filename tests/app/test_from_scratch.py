@@ -46,6 +46,13 @@ def test_a_tokenizer_is_the_same_in_every_process():
     assert clusters.finish(forked.Script(program)).splitlines() == here  # with other hashes
 
 
+def test_wordpiece_knows_chinese_characters_and_keeps_to_its_size():
+    chinese = [chr(0x4E00 + number) for number in range(1500)]
+    made = train_tokenizer(["".join(chinese)], 4000, "wordpiece", "bert")
+    assert made.tokenize("".join(chinese)) == chinese
+    assert len(train_tokenizer(["".join(chinese)], 400, "wordpiece", "bert")) <= 400
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "algorithm"),

@@ -121,7 +121,7 @@ class Inputs:
             corpora=tuple(map(_unsized, corpora)),
             algorithm=algorithm,
             style=shape.style,
-            rules=1 if algorithm == "bpe" else 2,
+            rules={"bpe": 1, "unigram": 2, "wordpiece": 3}[algorithm],
         )
         of_world = any(isinstance(source, WorldSource) for source in corpora)
         world = self.text_world if of_world else None

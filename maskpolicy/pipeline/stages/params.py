@@ -36,7 +36,8 @@ class NewTokenizer:
     corpora: tuple[Source, ...]
     algorithm: Algorithm = omitted("bpe")
     style: Style = omitted("bart")
-    rules: int = omitted(1)  # of the training: 2 gives the same vocabulary in every process
+    # of the training: 2 gives the same vocabulary in every process, 3 knows Chinese characters
+    rules: int = omitted(1)
 
 
 @dataclass(frozen=True, kw_only=True)
