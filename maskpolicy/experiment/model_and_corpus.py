@@ -247,6 +247,7 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
 
 def check_language(language: str, where: str) -> None:
     """Raise ConfigError at `where` for a language that is not known."""
+    schema.check(language, str, where)
     if language == CorpusBlock.language:
         return
     need("spacy", "spacy", f"{where}: abbreviations of languages other than English are spaCy's")

@@ -241,6 +241,11 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
         ),
         ("random", {"language": "german"}, "MaskingCollator: language: unknown language 'german'"),
         ("random", {"kind": "decoder"}, "kind: unknown value 'decoder'"),
+        (
+            "random",
+            {"language": 3},
+            "MaskingCollator: language: must be text, not a whole number 3",
+        ),
         ("random", {"max_source": "64"}, "max_source: must be a whole number"),
         ("random", {"seed": "1"}, "seed: must be a whole number"),
         ("random", {"model": "bert"}, "model: must be a model or its config, not 'bert'"),
