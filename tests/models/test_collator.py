@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
@@ -240,12 +241,12 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
             "random with replaced_token_detection trains a generator, which a collator does not",
         ),
         ("random", {"language": "german"}, "MaskingCollator: language: unknown language 'german'"),
-        ("random", {"kind": "decoder"}, "kind: unknown value 'decoder'"),
         (
             "random",
             {"language": 3},
             "MaskingCollator: language: must be text, not a whole number 3",
         ),
+        ("random", {"kind": "decoder"}, "kind: unknown value 'decoder'"),
         ("random", {"max_source": "64"}, "max_source: must be a whole number"),
         ("random", {"seed": "1"}, "seed: must be a whole number"),
         ("random", {"model": "bert"}, "model: must be a model or its config, not 'bert'"),
@@ -441,6 +442,18 @@ def test_workers_that_begin_a_second_epoch_are_refused():  # they would count fr
     assert len(list(loader)) == 2
     with pytest.raises(ConfigError, match="collate_fn to for_steps"):
         next(iter(loader))
+
+
+def test_steps_do_not_count_workers_that_have_no_shard():
+    rows = Dataset.from_list([{"text": row["text"]} for row in ROWS[:2]] * 3)
+    falling = collator({"name": "random", "ratio": {"start": 1.0, "end": 0.0}})
+    one, more = (
+        torch.utils.data.DataLoader(
+            rows.to_iterable_dataset(), 1, collate_fn=falling.for_steps(0, 6), num_workers=number
+        )
+        for number in (0, 2)
+    )
+    assert all(same(a, b) for a, b in zip(one, more, strict=True))
 
 
 @pytest.mark.parametrize(

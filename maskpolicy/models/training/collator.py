@@ -352,7 +352,7 @@ class StepCollator:
         """Return the next batch; see `MaskingCollator.__call__`."""
         worker, number = _worker(), self.calls
         if worker is not None:
-            number = number * worker.num_workers + worker.id
+            number = number * _reading(worker) + worker.id
             epoch, before = worker.seed - worker.id, self.seen.item()
             if before not in (0, epoch):
                 why = "new workers do not know the steps of earlier ones: set the DataLoader's "
@@ -379,6 +379,15 @@ def _worker() -> Any:
     """Return PyTorch's description of the DataLoader worker that this process is; None if not."""
     data = sys.modules.get("torch.utils.data")  # a worker has imported it
     return None if data is None else data.get_worker_info()
+
+
+def _reading(worker: Any) -> int:
+    """Return how many workers read: of an IterableDataset, at most as many as it has shards."""
+    from torch.utils.data import IterableDataset
+
+    if not isinstance(worker.dataset, IterableDataset):
+        return worker.num_workers
+    return min(worker.num_workers, getattr(worker.dataset, "num_shards", worker.num_workers))
 
 
 def _block(
