@@ -108,7 +108,7 @@ def named(
     renamed = {columns.get(name, name): name for name in NAMES if columns.get(name, name) in frame}
     if not frame.columns.is_unique:
         raise DataError(f"{where}two columns have the same name: rename one")
-    frame = frame[list(renamed)].rename(columns=renamed)
+    frame = frame[list(renamed)].rename(columns=renamed).reset_index(drop=True)
     if not len(frame):
         raise DataError(f"{where}the table has no lines")
     if path is not None and "system" not in frame:
@@ -117,14 +117,18 @@ def named(
         frame["system"] = path.stem
     if path is not None and "task" not in frame:
         frame["task"] = "task"
-    if "score" not in frame and {PREDICTION, REFERENCE} <= {*frame}:
-        frame["metric"] = metric or frame.get("metric", "exact_match")
-        frame["score"] = _scored(frame, where)
-    elif metric:
-        frame = frame[frame["metric"] == metric] if "metric" in frame else frame[:0]
+    scores_predictions = "score" not in frame and {PREDICTION, REFERENCE} <= {*frame}
+    if metric and "metric" in frame:
+        there = frame["metric"].astype(str)
+        frame = frame[there == metric]
         if not len(frame):
-            why = "a table has one, leave it out, or names it in a column metric"
-            raise ConfigError(f"{where}--metric {metric}: no line has this score: {why}")
+            known = ", ".join(sorted(there.unique()))
+            raise ConfigError(f"{where}--metric {metric}: no line has it: choose from {known}")
+    elif metric and not scores_predictions:
+        raise ConfigError(f"{where}--metric {metric}: the table has no column metric: leave it out")
+    if scores_predictions:
+        frame["metric"] = frame.get("metric", metric or "exact_match")
+        frame["score"] = _scored(frame, where)
     for name in NEEDED:
         if name not in frame:
             raise DataError(f"{where}no column {name}: --column {name}=NAME says what it is called")
@@ -144,7 +148,7 @@ def _scored(frame: DataFrame, where: str) -> list[float]:
             )
     found = []
     columns = (frame[name] for name in (PREDICTION, REFERENCE, "metric"))
-    for number, (one, many, name) in enumerate(zip(*columns, strict=True), 1):
+    for number, one, many, name in zip(frame.index + 1, *columns, strict=True):
         several = [*many] if isinstance(many, Iterable) and not isinstance(many, str) else [many]
         place = f"{where}line {number} of the table"
         if isinstance(many, Mapping | bytes):

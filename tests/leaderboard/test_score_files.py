@@ -71,13 +71,16 @@ def test_a_column_metric_says_which_score_a_line_is_and_how_predictions_are_scor
     frame = frame.assign(task="t", metric="f1")
     given = mp.board(frame).scores().set_index("policy")["score"]
     assert given["A"] == pytest.approx(200 / 3) and given["B"] == 100
-    assert set(mp.board(frame, metric="exact_match").scores()["score"]) == {0, 100}
-    several = pd.concat([frame.assign(score=0.5), frame.assign(metric="acc", score=1)])
-    assert set(mp.board(several, metric="f1").scores()["score"]) == {50}
+    both = pd.concat([frame, frame.assign(metric="exact_match")])
+    assert set(mp.board(both, metric="exact_match").scores()["score"]) == {0, 100}
+    assert set(mp.board(both.assign(score=0.5), metric="f1").scores()["score"]) == {50}
     with pytest.raises(DataError, match="metric=NAME chooses one"):
-        mp.board(several)
-    with pytest.raises(ConfigError, match="no line has this score"):
-        mp.board(several, metric="bleu")
+        mp.board(both)
+    with pytest.raises(ConfigError, match="no line has it: choose from exact_match, f1"):
+        mp.board(both, metric="bleu")
+    both.iloc[3, 2] = None
+    with pytest.raises(DataError, match="line 4 of the table has no prediction"):
+        mp.board(both, metric="exact_match")
 
 
 def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
@@ -105,7 +108,7 @@ def test_the_command_writes_all_forms(tmp_path, call, refused):
     assert json.loads(out) == json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert "choose from" in refused(*words[:-1], "three")
     assert "choose from system, task" in refused(*words, "--column", "x=y")
-    assert "has this score: a table has one" in refused(*words, "--metric", "acc")
+    assert "the table has no column metric: leave it out" in refused(*words, "--metric", "acc")
     assert "--scale: must be a finite number" in refused(*words, "--scale", "inf")
     line = refused("board", tmp_path / "scores.csv", "--column", "system=foo")
     assert f"no column foo (there are: {', '.join(LINES[0])})" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -344,8 +345,8 @@ def read_result(path: Path) -> Result:
             raise KeyError("metrics")
         if result.metrics is not None and not abs(result.metrics.score) <= 1:
             raise ValueError("score")
-        json_bytes(result.config)  # raises an error for an infinite number
-        in_words(result.config.get("corpus", {}))
+        json.dumps(result.config, allow_nan=False)  # raises an error for an infinite number
+        in_words(result.config.get("corpus", {}))  # and this without a list of files
         general = result.config.get("general", {}).get("policy") or {"name": ""}
         named = (result.config["policy"], result.config["task"], general)
         names = [result.policy, result.task, *(block["name"] for block in named)]
