@@ -126,15 +126,17 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
         texts = [re.sub(r"^(\d+)\.0$", r"\1", text) for text in texts]
     places, names = pd.factorize(np.array(texts, dtype=object))
     is_shown = column not in ("example", "group")
-    for name in names:
+    lines = places.astype(np.int64)[codes]
+    for number, name in enumerate(names):
         if not name.strip() or (is_shown and _UNSEEN.search(name)):
+            line = int(np.flatnonzero(lines == number)[0]) + 1
             raise DataError(
-                f"{column} {name!r}: is empty or has control characters, line breaks or "
-                "signs without width: rename it"
+                f"line {line} of the table: {column} {name!r} is empty or has control characters, "
+                "line breaks or signs without width: rename it"
             )
         if column == "task" and name == average_label(ALL):
             raise DataError(f"task {name!r}: this is the board's name of an average: rename it")
-    return places.astype(np.int64)[codes], list(names)
+    return lines, list(names)
 
 
 def _values(

@@ -101,8 +101,10 @@ def named(
     """
     where = "" if path is None else f"{path}: "
     for name, own in columns.items():
-        if name not in NAMES:
-            raise ConfigError(f"--column {name}={own}: choose from {', '.join(NAMES)}")
+        if name not in NAMES or not own:
+            raise ConfigError(
+                f"--column {name}={own}: write NAME=COLUMN; NAME is one of {', '.join(NAMES)}"
+            )
         if own not in frame:
             raise DataError(f"{where}no column {own} (there are: {', '.join(map(str, frame))})")
     renamed = {columns.get(name, name): name for name in NAMES if columns.get(name, name) in frame}

@@ -107,7 +107,8 @@ def test_the_command_writes_all_forms(tmp_path, call, refused):
     code, out, _ = call(*words, "--json")
     assert json.loads(out) == json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     assert "choose from" in refused(*words[:-1], "three")
-    assert "choose from system, task" in refused(*words, "--column", "x=y")
+    for option in ("x=y", "system"):
+        assert "NAME is one of system, task" in refused(*words, "--column", option)
     assert "the table has no column metric: leave it out" in refused(*words, "--metric", "acc")
     assert "--scale: must be a finite number" in refused(*words, "--scale", "inf")
     line = refused("board", tmp_path / "scores.csv", "--column", "system=foo")
