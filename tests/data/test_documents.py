@@ -111,7 +111,7 @@ def test_what_is_written_as_jsonl_is_read_back(tmp_path_factory, written):
         refused(texts, path, error=DataError, match="holds no text")
 
 
-X = {"columns": ("x",)}
+X, SKIP = {"columns": ("x",)}, {"on_error": "skip"}
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,7 @@ X = {"columns": ("x",)}
         ("a.txt", b"A.\n\xff\n", {}, "line 2: not UTF-8 at byte 0: convert the file to UTF-8"),
         ("a.txt", "A.", X, "plain text has no column 'x'"),
         ("a.tsv", "id\tbody\n1\tA.\n", {}, "there are id, body: set corpus.column to the text's"),
+        ("a.csv", b"text,\xe9\nA.,1\n", SKIP, "a.csv, line 1: not UTF-8 at byte 5: convert"),
         ("a.csv", "id;text\n1;A.\n", {}, "there are id;text: separate columns by commas"),
         ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),
         ("a.parquet", "A.", {}, "a.parquet: not valid Parquet"),

@@ -221,7 +221,7 @@ def _table(
 ) -> Iterator[Row]:
     """Yield lines as {column: text}; unless `layout` names the columns, the first line does.
 
-    `split` gets a line and the number of columns (0: not known yet).
+    `split` gets a line and the number of columns (0: unknown). A malformed header is a DataError.
     """
     names = list(layout.header)
 
@@ -231,8 +231,7 @@ def _table(
                 yield line
             elif line.value.strip():
                 try:
-                    cells = split(line.value, len(names))
-                    yield Row(line.place, line.number, cells)
+                    yield Row(line.place, line.number, split(line.value, len(names)))
                 except csv.Error as error:
                     reason = f"not a row of a {Path(ungzipped(path.name)).suffix} file: {error}"
                     yield Row(line.place, line.number, error=reason)
@@ -241,6 +240,8 @@ def _table(
         before = in_cells(Part(end=layout.part.begin))
         names = next((row.value for row in before if not row.error), [])
     for row in in_cells(layout.part):
+        if row.error and not names:
+            raise DataError(f"{row.place}: {row.error}")
         if row.error:
             yield row
         elif not names:

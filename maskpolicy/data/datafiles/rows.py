@@ -153,10 +153,8 @@ def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
         if names.count(name) > 1:
             raise DataError(f"{where}: two columns are called {name!r}: rename one of them")
         if name not in names:
-            is_joined = len(names) == 1 and ";" in names[0]
-            advice = (
-                "separate columns by commas" if is_joined else "set corpus.column to the text's"
-            )
+            joined = len(names) == 1 and ";" in names[0]
+            advice = "separate columns by commas" if joined else "set corpus.column to the text's"
             raise DataError(f"{where}: no column {name!r}; there are {', '.join(names)}: {advice}")
 
 
