@@ -20,7 +20,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = Fa
     A bar inside a cell is escaped; all other markup stays.
     """
     rule = ["---", *["---:" if numbers else "---"] * (len(head) - 1)]
-    return "\n".join(map(_line, [head, rule, *rows]))
+    lines = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in [head, rule, *rows])
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
@@ -41,10 +42,6 @@ def unlinked(text: str) -> str:
     and code stay.
     """
     return " ".join(_LINK.sub(r"\\", escape(text, quote=False)).split())
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def title(column: str) -> str:

@@ -108,7 +108,8 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
         split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
         groups, fault = _groups(block, split)
-        parts = defaults(noise, groups, block.limit.test, _share(block.name))
+        share = PAIRS_SHARE if kind_of(find_plugin("task", block.name)) == PAIRS else SHARE
+        parts = defaults(noise, groups, block.limit.test, share)
         if stored[task]:
             parts = stored_parts(stored[task], noise)
         elif noisy:
@@ -243,11 +244,6 @@ def _groups(block: TaskBlock, split: Path | None) -> tuple[list[str] | None, str
         return [one.group for _, one in kept], ""
     except MaskpolicyError as error:
         return None, str(error)
-
-
-def _share(task: str) -> float:
-    """Return the share of right answers that is assumed of a task."""
-    return PAIRS_SHARE if kind_of(find_plugin("task", task)) == PAIRS else SHARE
 
 
 def stored_parts(stored: Sequence[StoredDifference], noise: float) -> Parts:

@@ -10,6 +10,7 @@ import resource
 import shutil
 from pathlib import Path
 
+import encoders
 import pyarrow
 import pytest
 import small
@@ -121,6 +122,15 @@ def test_packed_passages_run_across_documents_and_are_full(folder, tmp_path):
         }
     assert found[False] == 18 * [3]
     assert found[True] == [12, 12, 3, 12, 12, 3]  # documents of two files are not joined
+
+
+def test_a_text_that_the_tokenizer_does_not_know_gets_a_warning(folder, tmp_path, caplog):
+    encoders.tokenizer("bert").save_pretrained(folder)
+    path = write(tmp_path, "it.txt", "\u732b \u72ac.\n\n".encode() * 9)
+    corpus, _, store = plan(folder, [path], 0.0001, "random")
+    compute([corpus], store)
+    says = "intermediate: 66.7% of the tokens are unknown to the tokenizer ([UNK]): choose a"
+    assert says in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "kilt_knowledgesource.json"])

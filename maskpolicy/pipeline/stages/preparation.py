@@ -43,6 +43,7 @@ SHARD = "shard-"  # inputs of corpus, annotate and count: shard-00000, shard-000
 SIZE_FACT = "size"  # passages, words and tokens of a corpus; those of earlier versions lack some
 MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
+_UNKNOWN = 0.05  # a larger share of unknown tokens gets a warning
 _TOKENIZER_TEXTS = 200_000  # the most documents of each corpus that train a tokenizer
 
 
@@ -124,6 +125,7 @@ def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -
         texts = {each.name: inputs[f"{MIXED}{each.name}"] for each in params.mix}
         mix(inputs["corpus"], texts, params.mix, params.seed, out, run.progress)
         return
+    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     malformed = documents.malformed_rows(source)
     if folders := _shard_folders(inputs):
         corpus = documents.located(run.local.corpus)
@@ -134,10 +136,16 @@ def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -
     else:
         found = documents.read(source, inputs, run.local.corpus, malformed)
         found = packed(found) if getattr(source, "pack", False) else found
-        tokenizer = load_tokenizer(str(inputs["tokenizer"]))
         rows = passage_rows(found, tokenizer, source.words, source.tokens, run.progress)
         write_passages(out / PASSAGES_FILE, rows)
     run.facts["malformed"] = malformed.count
+    tokens, unknown = Passages.open(out).arrays["tokens"], tokenizer.unk_token_id
+    count = sum(int((tokens[index] == unknown).sum()) for index in range(len(tokens)))
+    if (share := count / tokens.lengths.sum()) > _UNKNOWN:
+        run.warn(
+            f"{100 * share:.3g}% of the tokens are unknown to the tokenizer "
+            f"({tokenizer.unk_token}): choose a model whose vocabulary fits the text"
+        )
     if isinstance(source, HubSource) and source.hub:
         hub.note("dataset", source.hub, run.local.revision, source.revision)
 
