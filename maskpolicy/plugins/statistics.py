@@ -115,7 +115,8 @@ class Statistics:
         for begin in range(0, len(self), _READ):
             values = self.values[begin : begin + _READ].tolist()
             for place, value in enumerate(values, begin):
-                yield _key(self._code(place)), value
+                key = json.loads(self._code(place))
+                yield tuple(key) if isinstance(key, list) else key, value
 
     def before(self, part: int, parts: int) -> int:
         """Return the number of records before one of `parts` equal ranges of hashes."""
@@ -232,11 +233,6 @@ def _written(value: Any) -> str:
     raise ConfigError(
         f"a key of statistics must be text, a whole number or a tuple of these, not {value!r:.60}"
     )
-
-
-def _key(code: bytes) -> Key:
-    found = json.loads(code)
-    return tuple(found) if isinstance(found, list) else found
 
 
 def _digest(code: bytes) -> bytes:

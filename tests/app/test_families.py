@@ -46,12 +46,15 @@ def words(folder, *keys):
 )
 def test_a_model_of_any_family_is_pre_trained_further(done, name, tag, keys):
     folder = saved(name)
+    (folder / "generation_config.json").write_text('{"eos_token_id": 9}')  # of another tokenizer
     done(*words(folder, *keys))
     before, after = (AutoModelForSeq2SeqLM.from_pretrained(path) for path in (folder, "out"))
     weights = after.state_dict()
     assert any(not value.equal(weights[key]) for key, value in before.state_dict().items())
     tokenizer = AutoTokenizer.from_pretrained("out")
     assert tokenizer(TEXT)["input_ids"] == text_to_text.tokenizer(name)(TEXT)["input_ids"]
+    assert after.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert after.generation_config.decoder_start_token_id is not None
     card = Path("out", "README.md").read_text()
     assert f"- {tag}\n" in card
     assert 'AutoModelForSeq2SeqLM.from_pretrained("out")' in card

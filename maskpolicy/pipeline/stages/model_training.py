@@ -15,7 +15,7 @@ from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Example, Json
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ
 from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.masking.selection import Masker
 from maskpolicy.models import scratch
@@ -25,6 +25,7 @@ from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.learned.fit_tools import readable
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer, set_attention, set_dropout
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
+from maskpolicy.models.text_to_text import complete_generation
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.optimization import Keep, Start
@@ -113,7 +114,10 @@ def _pretrain(
     check_vocabulary(tokenizer, model)
     kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
     policy: Any = params.instance()
-    read = policy, kind.specials(tokenizer, model), spec, params
+    specials = kind.specials(tokenizer, model)
+    if params.kind == SEQ2SEQ:
+        complete_generation(model, specials)
+    read = policy, specials, spec, params
     steps, validation = masked_steps(*read, inputs), Validation.of(*read, inputs)
     if steps.is_cut:
         run.facts[ROOM_FACT] = steps.room
