@@ -91,17 +91,26 @@ def join_rows(runs: Sequence[Run]) -> list[Draft]:
     """
     drafts: list[Draft] = []
     for run in runs:
-        rows = run.rows
-        for result in sorted(run.results, key=lambda one: rows.index(one.policy)):
-            _add(_draft(drafts, run, result), result, run)
+        for label in run.rows:
+            own = [
+                (each, keys.canonical(compatibility.identity(each)), compatibility.loose(each))
+                for each in run.results
+                if each.policy == label
+            ]
+            # a row that agrees with one of another run only in part stays whole
+            rows = [row for row in drafts if all(row.accepts(label, run, a, b) for _, a, b in own)]
+            older = len(rows)
+            for result, identity, loose in own:
+                _add(_draft(rows, run, result, identity, loose), result, run)
+            drafts += rows[older:]
     return drafts
 
 
-def _draft(drafts: list[Draft], run: Run, result: Result) -> Draft:
+def _draft(
+    drafts: list[Draft], run: Run, result: Result, identity: str, loose: Mapping[str, Json]
+) -> Draft:
     """Return the row that a result belongs to; append a new one to `drafts` if there is none."""
     label = result.policy
-    identity = keys.canonical(compatibility.identity(result))
-    loose = compatibility.loose(result)
     candidates = [draft for draft in drafts if draft.accepts(label, run, identity, loose)]
     if not candidates:
         candidates = [Draft(label, run, row_config(result), identity, {}, _rank(result))]

@@ -449,6 +449,31 @@ def test_rows_made_with_other_versions_are_noted(tmp_path):
         assert run_folder.versions_of(home) == {}
 
 
+WITH_CONTEXT = {"task": {"name": "zsre", "data": "world", "context": True}}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [("wow", 0, {"general": {}}), ("zsre", 0, WITH_CONTEXT | {"general": {}})],
+        [("zsre", seed, {"general": {}, "general_seed": 0}) for seed in (0, 1)],
+    ],
+)
+def test_a_row_of_a_mixed_board_stays_whole_where_only_some_of_its_cells_differ(cells):
+    one = [("zsre", seed, {"general": {}, "general_seed": seed}) for seed in (0, 1)]
+    runs = [
+        run(
+            *(result("none", task, seed, 0.5, **changes) for task, seed, changes in own),
+            *(result("random", task, seed, 0.75, **changes) for task, seed, changes in own),
+            name=name,
+        )
+        for name, own in (("a", one), ("b", cells))
+    ]
+    rows = {row.label: row for row in build_leaderboard(runs, mixed=True).rows}
+    assert rows["random (b)"].against == "none (b)"
+    assert {label: len(row.cells) for label, row in rows.items()} == dict.fromkeys(rows, 2)
+
+
 def test_a_row_of_a_mixed_board_is_the_baseline_by_its_name_there():
     runs = [
         run(
