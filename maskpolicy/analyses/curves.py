@@ -10,6 +10,8 @@ from operator import eq
 from maskpolicy.analyses.plots import Lines, Series
 from maskpolicy.core.types import Json
 from maskpolicy.experiment.definition import untuned
+from maskpolicy.leaderboard.board import by_reason
+from maskpolicy.leaderboard.joined_rows import Gap
 from maskpolicy.leaderboard.results.cell import STEP, TOKENS, Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
 
@@ -61,10 +63,14 @@ def points(runs: Sequence[Run]) -> tuple[list[Point], list[str]]:
             line_label = f"{label} ({run.name})" if len(runs) > 1 else label
             for task in run.columns:
                 found += _line(run, label, task, color, line_label)
-        for result in run.early:
-            if result.metrics is None:
-                where = f"{result.policy}, {result.task}, seed {result.seed}"
-                notes.append(f"{run.name}, {where}, step {result.config[STEP]}: {result.error}")
+        notes += by_reason(
+            (
+                f"{run.name}, {one.policy}, step {one.config[STEP]}",
+                Gap(one.task, one.seed, one.error or ""),
+            )
+            for one in run.early
+            if one.metrics is None
+        )
     return found, notes
 
 

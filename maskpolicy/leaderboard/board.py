@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -385,32 +385,33 @@ def average_label(group: str) -> str:
 
 def missing(rows: Sequence[BoardRow], unit: str = "seed") -> list[str]:
     """Return a note for each reason why scores are missing, then for each row that lacks seeds."""
-    by_reason: dict[str, dict[str, dict[str, list[int]]]] = {}  # then by row and task: seeds
-    lacking = []
+    gaps, lacking = [], []
     for row in rows:
         own = {seed for _, seed in row.cells}
         absent = sorted({gap.seed for gap in row.gaps if gap.seed is not None} - own)
-        for gap in row.gaps:
-            if gap.seed not in absent:
-                tasks = by_reason.setdefault(gap.reason, {}).setdefault(row.label, {})
-                tasks.setdefault(gap.task, []).extend([] if gap.seed is None else [gap.seed])
+        gaps += [(row.label, gap) for gap in row.gaps if gap.seed not in absent]
         if absent:
             lacks = f"{row.label} lacks {counted(absent)} of its baseline {row.against}"
             lacking.append(f"{lacks}: differences are means over the shared seeds")
-    return [*(_of_reason(reason, cells, unit) for reason, cells in by_reason.items()), *lacking]
+    return [*by_reason(gaps, unit), *lacking]
 
 
-def _of_reason(reason: str, cells: Mapping[str, Mapping[str, Sequence[int]]], unit: str) -> str:
-    """Return a note on all scores that are missing for one reason; `cells` are rows and tasks."""
-    places = [
-        f"{label}, {task}{f', {counted(seeds, unit)}' if seeds else ''}"
-        for label, tasks in cells.items()
-        for task, seeds in tasks.items()
-    ]
-    if len(places) == 1:
-        return f"{places[0]}: {reason}"
-    count = sum(max(1, len(seeds)) for tasks in cells.values() for seeds in tasks.values())
-    return f"{count} scores are missing: {reason} ({listed(places, '; ')})"
+def by_reason(gaps: Iterable[tuple[str, Gap]], unit: str = "seed") -> list[str]:
+    """Return a note for each reason why scores of rows, named by their labels, are missing."""
+    reasons: dict[str, dict[tuple[str, str], list[int]]] = {}  # then by row and task: seeds
+    for label, gap in gaps:
+        seeds = reasons.setdefault(gap.reason, {}).setdefault((label, gap.task), [])
+        seeds.extend([] if gap.seed is None else [gap.seed])
+    notes = []
+    for reason, cells in reasons.items():
+        places = [
+            f"{label}, {task}{f', {counted(seeds, unit)}' if seeds else ''}"
+            for (label, task), seeds in cells.items()
+        ]
+        count = sum(max(1, len(seeds)) for seeds in cells.values())
+        several = f"{count} scores are missing: {reason} ({listed(places, '; ')})"
+        notes.append(several if len(places) > 1 else f"{places[0]}: {reason}")
+    return notes
 
 
 def counted(numbers: Sequence[int], unit: str = "seed") -> str:

@@ -50,6 +50,14 @@ def test_without_its_answers_in_the_store_a_step_has_no_test(tmp_path, store):
     assert any("no predictions" in note for note in found.notes)
 
 
+def test_points_that_are_missing_for_one_reason_are_one_note(tmp_path, store):
+    run = kept(tmp_path / "run", store)
+    early = [replace(each, metrics=None, error="it broke") for each in run.early]
+    notes = points([replace(run, early=tuple(early))])[1]
+    places = [f"run, {row}, step 500, zsre, seeds 0, 1, 2" for row in ROWS]
+    assert notes == [f"9 scores are missing: it broke ({'; '.join(places)})"]
+
+
 def test_step_0_has_a_number_for_each_general_model_and_a_baseline_without_stage_a_note(
     tmp_path, store
 ):
