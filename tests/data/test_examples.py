@@ -68,7 +68,8 @@ def test_test_is_found_in_official_folders_without_train(tmp_path, folder):
     [
         ("train", None, {}, f"{{folder}} has no {NAMES['train']}, neither in itself nor"),
         ("tests", None, {}, "did you mean 'test'"),
-        ("test", [], {}, "no usable row ("),
+        ("test", [], {"data": "files"}, "zsre' needs rows with answers"),
+        ("test", [], {"data": "world"}, "needs rows with answers: set more subjects in the block"),
         ("test", [{"id": "a"}], {}, "no usable row ("),
         ("test", [row(1)], {"context": True}, "context: true, but no example has a context"),
     ],

@@ -23,7 +23,7 @@ from maskpolicy.data.datafiles import fields
 from maskpolicy.data.datafiles.fields import alike
 from maskpolicy.data.datafiles.rows import Malformed, Row
 from maskpolicy.data.taskfiles import sources
-from maskpolicy.experiment.definition import TaskBlock
+from maskpolicy.experiment.definition import WORLD, TaskBlock
 from maskpolicy.experiment.task_kinds import LABEL, PAIRS, SPAN, TAGS, TASK_KINDS, TEXT
 from maskpolicy.plugins import hooks, registry
 
@@ -98,9 +98,10 @@ def opened(block: TaskBlock, split: str, folder: Path) -> Reading:
     if source.side == "dev" and "dev" not in task.facts.files:
         _warn_of_dev(source)
     if not reading.kept:
+        more = ": set more subjects in the block `world`" if block.data == WORLD else ""
         raise DataError(
             f"{source.name}: no usable row ({_counts(reading)}): task {block.name!r} needs rows "
-            "with answers"
+            f"with answers{more}"
         )
     if task.facts.linked:
         texts = ((one.source, one.context) for _, one in reading.kept)
