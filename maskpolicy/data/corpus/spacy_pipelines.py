@@ -86,7 +86,7 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
     except (metadata.PackageNotFoundError, ValueError):
         raise ConfigError(
             f"spaCy pipeline {pipeline!r} is neither installed nor a folder: run "
-            f"`python -m spacy download {pipeline}`, or leave `pipeline` out for the built-in rules"
+            f"`python -m spacy download {pipeline}`, or leave `pipeline` out if it may be"
         ) from None
 
 
