@@ -61,6 +61,12 @@ def kill_at(engine, store, stage, number=signal.SIGKILL):
     return listen, killed
 
 
+def test_a_process_hides_bars_of_libraries_even_if_it_starts_before_the_command_does(monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    with Process(imports=False) as process:
+        assert process._pool.submit(os.getenv, "TQDM_DISABLE").result() == "1"
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_process_costs_the_steps_since_the_checkpoint(store, engine, caplog, number):
     stages = tiny.diamond(pause=0.05)

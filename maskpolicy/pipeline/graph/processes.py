@@ -153,6 +153,7 @@ def _begin(pipe: Connection, gpus: str) -> None:
     signal.signal(signal.SIGTERM, _end)
     hardware.end_with_parent(then=_leave)
     hardware.collect_garbage_rarely()
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of libraries, as its command does
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     _PIPE.append(pipe)
