@@ -150,7 +150,7 @@ def test_each_phrase_is_masked_as_often_as_a_unit_of_ernie():
 def test_a_pipeline_without_a_parser_or_noun_chunks_is_refused(tmp_path):
     policy = Phrases(spacy_rules.pipeline(tmp_path / "plain"))
     refused(policy.annotate, [passage(WEAVER)], match="has no parser: name another")
-    said = "neither installed nor a folder: run .*, or leave `pipeline` out if it may be"
+    said = "neither installed nor a folder: run .*; a policy with built-in rules needs none"
     refused(Phrases("en_core_web_nothing").depends, match=said)
 
 

@@ -86,7 +86,7 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
     except (metadata.PackageNotFoundError, ValueError):
         raise ConfigError(
             f"spaCy pipeline {pipeline!r} is neither installed nor a folder: run "
-            f"`python -m spacy download {pipeline}`, or leave `pipeline` out if it may be"
+            f"`python -m spacy download {pipeline}`; a policy with built-in rules needs none"
         ) from None
 
 
