@@ -182,6 +182,12 @@ def test_other_processes_say_why_a_store_cannot_be_written(small_disk, options, 
     refused(answer_elsewhere, call, print, error=StoreError, match=f"{says}.*--store")
 
 
+def test_a_store_that_cannot_be_created_is_said_before_other_processes_look_for_it(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="--store"), Store(tmp_path / "file" / "store").using([]):
+        pass
+
+
 def committed(store, stage):
     return store.peek(stage.key)["committed"]
 

@@ -214,11 +214,14 @@ class Store:
         if self.mirror:
             self.mirror.record_use(wanted)
         with ExitStack() as held:
-            with suppress(StoreError):  # a store may be read-only
+            try:
                 held.enter_context(self.lock(run))
                 self.digests.save()
                 held.callback(self.disk.remove_note, _IN_USE, run)
                 self.disk.write_note(_IN_USE, run, {"keys": wanted, "host": self.disk.HOST})
+            except StoreError:
+                if not self.root.is_dir():  # else it may be read-only
+                    raise
             yield
 
     def in_use(self) -> set[str]:
