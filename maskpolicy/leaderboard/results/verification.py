@@ -25,6 +25,7 @@ from maskpolicy.leaderboard.results.cell import (
     current_files,
     early_cell_name,
     read_result,
+    result_bytes,
 )
 from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
 from maskpolicy.pipeline.stages.params import EXAMPLES
@@ -41,10 +42,12 @@ def save(run: Run, store: Store) -> None:
     """Write stages.json: by key, the inputs of each stage that a result depends on.
 
     A key is the digest of the rest of its record; that of an evaluation also has the digests of its
-    answers and scores. A stage that the store does not know keeps its record, or else is left out.
+    answers and scores, and of the results that have them. A stage that the store does not know
+    keeps its record, or else is left out.
     """
     stored = json_or_none(run.folder / STAGES)
-    before = stored if isinstance(stored, dict) else {}
+    known = stored.items() if isinstance(stored, dict) else ()
+    before = {key: record for key, record in known if isinstance(record, dict)}
     used = sorted({key for one in (*run.results, *run.early) for key in one.stages.values()})
     found = {}
     for key in used:
@@ -55,6 +58,10 @@ def save(run: Run, store: Store) -> None:
             found[key] = record | {"files": kept}
         elif key in before:  # of a cell that another command computed in its store
             found[key] = before[key]
+    for one in (*run.results, *run.early):
+        files = found.get(one.stage_key("evaluate") or "", {}).get("files")
+        if isinstance(files, dict):
+            files[f"{_stem(one)}.json"] = hashlib.sha256(result_bytes(one)).hexdigest()
     write_file(run.folder / STAGES, json_bytes(found))
 
 
@@ -103,19 +110,19 @@ def _of_files(folder: Path) -> Iterator[str]:
 
 def _of_result(result: Result, path: Path, stages: Mapping[str, Json]) -> Iterator[str]:
     """Yield a line for each digest of a result that does not hold."""
-    names: tuple[str, str, int] = (result.policy, result.task, result.seed)
-    step = result.config.get(STEP)
-    if path.stem != (cell_name(*names) if step is None else early_cell_name(*names, step)):
+    if path.stem != _stem(result):
         yield "is the file of another cell"
     if result.metrics is None:
         return
     for name, key in sorted(result.stages.items()):
         yield from _of_stage(name, key, stages, result.config)
     files = stages.get(result.stage_key("evaluate") or "", {"files": {}})["files"]
+    if files.get(path.name, digest := sha256(path)) != digest:  # no earlier run has it
+        yield "is not as `run` wrote it"
     score = json.dumps(result.metrics.to_json(), indent=1, sort_keys=True)
     if files.get(RESULT) != hashlib.sha256(score.encode()).hexdigest():
         yield "its score is not the one that its evaluation wrote"
-    if step is not None:  # its answers are in the store only
+    if STEP in result.config:  # its answers are in the store only
         return
     if not result.answers.is_file():
         yield "its predictions are missing"
@@ -123,6 +130,13 @@ def _of_result(result: Result, path: Path, stages: Mapping[str, Json]) -> Iterat
     if files.get(PREDICTIONS) != sha256(result.answers):
         yield "its predictions are not those that its evaluation wrote"
     yield from _of_answers(result)
+
+
+def _stem(result: Result) -> str:
+    """Return the name of a result's file, without .json."""
+    names: tuple[str, str, int] = (result.policy, result.task, result.seed)
+    step = result.config.get(STEP)
+    return cell_name(*names) if step is None else early_cell_name(*names, step)
 
 
 def _of_stage(
