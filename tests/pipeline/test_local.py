@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def engine(no_imports):
 
 def pid_of(process: Process) -> int:
     return process._started.result()
+
+
+class Ends:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def end_in_a_destructor(report):
+    Ends()
 
 
 def kill_at(engine, store, stage, number=signal.SIGKILL):
@@ -206,3 +216,11 @@ def test_results_do_not_depend_on_the_number_of_jobs_nor_on_kills(tmp_path):
     records = [json.loads((out / "out" / "run.json").read_text()) for out in (one, two)]
     assert not any(stage["from_store"] for stage in records[0]["stages"])
     assert any(stage["from_store"] for stage in records[1]["stages"])
+
+
+def test_a_signal_that_meets_a_destructor_ends_the_process_without_a_traceback(capfd):
+    with Process() as process:
+        ended = process.submit(end_in_a_destructor, print)
+        with pytest.raises(BrokenProcessPool):
+            ended.result(clusters.PATIENCE)
+    assert not capfd.readouterr().err

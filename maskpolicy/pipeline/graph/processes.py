@@ -168,6 +168,7 @@ def _leave() -> None:
 
 def _end(number: int, frame: object) -> None:
     _ENDED.set()
+    sys.unraisablehook = lambda *_: None  # a destructor that it meets would print a traceback
     sys.exit(1)  # the exception saves checkpoints and releases locks
 
 
