@@ -53,6 +53,12 @@ def test_a_terminal_that_is_closed_ends_a_command_with_the_same_line(call):
     assert (code, err.splitlines()[-1]) == (128 + signal.SIGHUP, LINE)
 
 
+def test_a_signal_while_a_plugin_is_imported_ends_the_command(call):
+    Path("ends.py").write_text("import signal\nsignal.raise_signal(signal.SIGTERM)\n")
+    code, _, err = call("list", "policies", "--plugin", "ends.py")
+    assert (code, err) == (128 + signal.SIGTERM, f"{LINE}\n")
+
+
 def test_control_c_while_the_commands_are_imported_is_one_line(tmp_path):
     interrupt = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
     (tmp_path / "typer.py").write_text(interrupt)  # imported in place of the library

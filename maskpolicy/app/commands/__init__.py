@@ -36,7 +36,6 @@ from maskpolicy.experiment.budgets import Training
 PROGRAM = "maskpolicy"
 USER_ERROR = 2
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # handled like control-C
-_ENDED = (INTERRUPTED, *(128 + number for number in _SIGNALS))
 _LONGEST = 500  # characters of an error's line
 
 
@@ -58,21 +57,18 @@ class Commands(TyperGroup):
         words = [_with_home(word) for word in words if word != "--debug"] or ["--help"]
         try:
             _check_alone()
-            with _orderly_end():
+            with _orderly_end() as arrived:
                 name = prog_name or PROGRAM
                 code = super().main(words, name, complete_var, False, windows_expand_args, **extra)
                 sys.stdout.flush()  # while an error can still be reported
-        except SystemExit as error:
-            if error.code not in _ENDED:
-                raise
-            code = error.code
+            if code == INTERRUPTED:
+                typer.echo(INTERRUPTION, err=True)
+                code = 128 + arrived[0] if arrived else code
         except Exception as error:
             if debug:
                 raise
             typer.echo(f"error: {_line(error)}", err=True)
             code = USER_ERROR
-        if code in _ENDED:
-            typer.echo(INTERRUPTION, err=True)
         if standalone_mode:
             _exit(code if isinstance(code, int) else 0)
         return code
@@ -112,19 +108,28 @@ def _exit(code: int) -> NoReturn:
     sys.exit(code)
 
 
+class _Ended(KeyboardInterrupt):
+    """A signal other than control-C has arrived.
+
+    Python's compiler ignores SystemExit, and ends with SIGINT after a plain KeyboardInterrupt.
+    """
+
+
 @contextmanager
-def _orderly_end() -> Iterator[None]:
-    """Let signals of schedulers and terminals raise SystemExit, to release locks."""
+def _orderly_end() -> Iterator[list[int]]:
+    """Let signals of schedulers and terminals interrupt, to release locks; yield their numbers."""
+    arrived: list[int] = []
 
     def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+        arrived.append(number)
+        raise _Ended
 
     is_main = threading.current_thread() is threading.main_thread()
     replaced = [n for n in _SIGNALS if is_main and signal.getsignal(n) == signal.SIG_DFL]
     for number in replaced:
         signal.signal(number, end)
     try:
-        yield
+        yield arrived
     finally:
         for number in replaced:
             signal.signal(number, signal.SIG_DFL)
