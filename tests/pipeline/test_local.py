@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -224,3 +225,25 @@ def test_a_signal_that_meets_a_destructor_ends_the_process_without_a_traceback(c
         with pytest.raises(BrokenProcessPool):
             ended.result(clusters.PATIENCE)
     assert not capfd.readouterr().err
+
+
+def test_a_signal_waits_for_the_process_that_is_being_started(monkeypatch):
+    started = []
+
+    class Pool(ProcessPoolExecutor):
+        def submit(self, task, /, *given, **named):
+            signal.raise_signal(signal.SIGTERM)
+            started.append(super().submit(task, *given, **named))
+            return started[-1]
+
+    def end(number, frame):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", Pool)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Process()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [each.result(clusters.PATIENCE) > 0 for each in started] == [True]

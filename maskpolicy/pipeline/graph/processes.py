@@ -95,17 +95,28 @@ class Process(AbstractContextManager["Process"]):
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Let processes that the block starts ignore control-C from the beginning."""
-    before = signal.getsignal(signal.SIGINT)
+    """Let processes that the block starts ignore control-C from the beginning.
+
+    Other signals wait for the end of the block: half a process would print a traceback.
+    """
+    arrived: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before is None:  # no other thread may set handlers; None: not set by Python
+    if not is_main or None in before.values():  # no other thread may set handlers
         yield
         return
+    for number, handler in before.items():
+        if callable(handler):
+            signal.signal(number, lambda late, frame: arrived.append(late))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in arrived:
+            signal.raise_signal(late)
 
 
 def seldom(report: Report, apart: float) -> Report:
