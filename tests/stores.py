@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -110,7 +111,9 @@ def killed_often(script, command, *words):
 def beside(work, *given, **named):
     """Call a function in a forked process, which is killed if the block ends before it."""
     other = get_context("fork").Process(target=work, args=given, kwargs=named)
+    gc.freeze()  # what this process holds of libraries with threads is not for a fork to destroy
     other.start()
+    gc.unfreeze()
     try:
         yield other
     finally:

@@ -22,6 +22,10 @@ class MaskpolicyError(Exception):
 class ConfigError(MaskpolicyError):
     """An experiment file, an override or a plugin's field cannot be used as written."""
 
+    def __str__(self) -> str:
+        """Return the sentence in one line, also if it quotes several."""
+        return " ".join(super().__str__().splitlines())
+
 
 class DataError(MaskpolicyError):
     """A corpus, task file or row cannot be used; the message names the file and the row."""
@@ -73,9 +77,8 @@ def unknown(
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     if near and listed and len(names) > _MANY:
         return f"unknown {what} {name!r}: {hint}`{listed}` shows the others"
-    return (
-        f"unknown {what} {name!r}: {hint}choose from {', '.join(names) or 'nothing: none is known'}"
-    )
+    choice = f"choose from {', '.join(names)}" if names else "there are none to choose from"
+    return f"unknown {what} {name!r}: {hint}{choice}"
 
 
 def listed(names: Sequence[str], separator: str = ", ", most: int = 6) -> str:

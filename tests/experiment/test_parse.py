@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from refusals import refused
@@ -223,6 +223,7 @@ def test_garbage_gives_nothing_but_a_config_error(tmp_path_factory, text):
 
 @settings(max_examples=150)
 @given(st.sampled_from([f.name for f in fields(parse.File)] + ["target", "x"]), JUNK)
+@example("policies", {"\n": None})
 def test_a_junk_value_gives_nothing_but_a_config_error(tmp_path_factory, key, junk):
     path = tmp_path_factory.getbasetemp() / "junk.yaml"
     try:
