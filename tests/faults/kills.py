@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ _PARTS = ("results", "predictions", "questions")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 _UNREAD = ("masked-sample", "analysis")
 _ENDED = (0, -signal.SIGKILL, 128 + signal.SIGTERM)
+_LOST = "3 times in a row"  # said by a run that loses three processes of one stage
 
 
 class Wrong(Exception):
@@ -186,9 +187,10 @@ class Kills:
                 found = [] if forks.has_ended(child) else others(child)
                 victim = rng.choice(found) if found and rng.random() < 0.7 else child
                 signals += not forks.has_ended(child) and _send(victim, rng)
-            self._was_killed(child, there, excuse="3 times in a row")
+            self._was_killed(child, there, excuse=_LOST)
+        is_partial = _LOST in self._said(there).read_text(errors="replace")
         self._end_well(call, there)
-        self._compare(there)
+        self._compare(there, is_partial=is_partial)
         return Counter(trials=1, kills=signals)
 
     def on_ray(self, number: int, rng: random.Random) -> Counter[str]:
@@ -280,8 +282,7 @@ class Kills:
     ) -> bool:
         """Wait for a command; return whether a signal has ended it.
 
-        Raises Wrong if it failed, unless it said `excuse`: so ends a run that loses three
-        processes of one stage.
+        Raises Wrong if it failed, unless it said `excuse`.
         """
         code = forks.wait(child)
         if code not in codes:
@@ -294,14 +295,17 @@ class Kills:
         """Run a call in a forked process; raises Wrong if it fails."""
         self._was_killed(forks.start(call, self._said(there)), there, codes=(0,))
 
-    def _compare(self, there: str, spotless: bool = True) -> None:
+    def _compare(self, there: str, spotless: bool = True, is_partial: bool = False) -> None:
         found = outputs(self.folder / there)
         store = Store(self.folder / there / "store")
+        if is_partial:  # the store keeps the analyses of the page that had failed cells
+            analyses = _of_kind(store, store.committed(), "analysis")
+            more = {name for name in found if analyses & {*Path(name).parts}} - self.expected.keys()
+            found = {name: content for name, content in found.items() if name not in more}
         damaged = {key for key in store.committed() if store.verify(key)}
         if not spotless:  # masks for analyses are verified when an analysis reads them
             reference = Store(self.folder / "reference" / "store")
-            records = {key: (reference.peek(key) or {"record": {}})["record"] for key in damaged}
-            unread = {key for key, record in records.items() if record.get("kind") in _UNREAD}
+            unread = _of_kind(reference, damaged, *_UNREAD)
             damaged -= unread
             whole = {name for name in self.expected if unread & {*Path(name).parts}}
             found |= {name: self.expected[name] for name in whole}
@@ -317,6 +321,12 @@ class Kills:
 
     def _said(self, there: str) -> Path:
         return self.folder / f"{there}.said"
+
+
+def _of_kind(store: Store, keys: Iterable[str], *kinds: str) -> set[str]:
+    """Return those keys whose artifacts are of these kinds."""
+    records = {key: (store.peek(key) or {"record": {}})["record"] for key in keys}
+    return {key for key, record in records.items() if record.get("kind") in kinds}
 
 
 def _send(process: int, rng: random.Random) -> bool:
