@@ -436,6 +436,11 @@ def test_ids_beside_a_text_are_used_without_their_offsets():
         collator(columns=("facts",))([{"text": text, "input_ids": ids[3:], "facts": [[0, 2]]}])
 
 
+def test_a_row_whose_id_is_none_is_masked_as_one_without():  # as in concatenated datasets
+    one, other = (collator().for_steps(0, 1) for _ in range(2))
+    assert same(one([{**row, "id": None} for row in ROWS]), other(ROWS))
+
+
 def test_workers_that_begin_a_second_epoch_are_refused():  # they would count from the first step
     steps = collator("random").for_steps(0, 2)
     loader = torch.utils.data.DataLoader(ROWS[:2], 1, collate_fn=steps, num_workers=1)

@@ -283,7 +283,8 @@ class MaskingCollator:
         if missing:
             raise DataError(f"a row lacks column {missing[0]!r}, or the 'text' of its offsets")
         columns = {name: fields.spans(row, name, len(text)) for name in self.columns}
-        document = Document(str(row.get("id", key)), text, columns, self.language)
+        own = row.get("id")
+        document = Document(str(key if own is None else own), text, columns, self.language)
         return first_tokens(passage(document, tokens, offsets), self._most)
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
