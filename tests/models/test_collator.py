@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from accelerate.data_loader import IterableDatasetShard
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
@@ -449,13 +450,14 @@ def test_workers_that_begin_a_second_epoch_are_refused():  # they would count fr
         next(iter(loader))
 
 
-def test_steps_do_not_count_workers_that_have_no_shard():
-    rows = Dataset.from_list([{"text": row["text"]} for row in ROWS[:2]] * 3)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_steps_do_not_count_workers_that_have_no_shard(is_shared):
+    rows = Dataset.from_list([{"text": row["text"]} for row in ROWS[:2]] * 3).to_iterable_dataset()
+    if is_shared:  # as accelerate shares it among processes
+        rows = IterableDatasetShard(rows)
     falling = collator({"name": "random", "ratio": {"start": 1.0, "end": 0.0}})
     one, more = (
-        torch.utils.data.DataLoader(
-            rows.to_iterable_dataset(), 1, collate_fn=falling.for_steps(0, 6), num_workers=number
-        )
+        torch.utils.data.DataLoader(rows, 1, collate_fn=falling.for_steps(0, 6), num_workers=number)
         for number in (0, 2)
     )
     assert all(same(a, b) for a, b in zip(one, more, strict=True))

@@ -386,9 +386,11 @@ def _reading(worker: Any) -> int:
     """Return how many workers read: of an IterableDataset, at most as many as it has shards."""
     from torch.utils.data import IterableDataset
 
-    if not isinstance(worker.dataset, IterableDataset):
-        return worker.num_workers
-    return min(worker.num_workers, getattr(worker.dataset, "num_shards", worker.num_workers))
+    workers, data = worker.num_workers, worker.dataset
+    if isinstance(data, IterableDataset):
+        data = getattr(data, "dataset", data)  # in a wrapper that shares it among processes
+        workers = min(workers, getattr(data, "num_shards", workers))
+    return workers
 
 
 def _block(
