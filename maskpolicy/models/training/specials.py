@@ -72,7 +72,7 @@ class Specials(Marks):
         if bos is None and ends == ((), ()):
             ends = ((), (eos,))
         if ends in (((), ()), ((bos,), (eos,))):
-            return made
+            return replace(made, target_ends=((), (eos,))) if made.start == bos else made
         before, after = ends
         has_code = after[-1:] not in ((), (eos,))  # of a language
         if start is None:
