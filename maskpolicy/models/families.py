@@ -294,6 +294,8 @@ def limits(config: Any) -> tuple[int | None, int | None]:
     """
     if not config.is_encoder_decoder:
         return _of_encoder(config), _of_encoder(config)
+    if config.model_type == "encoder-decoder":  # of two models with families of their own
+        return _of_encoder(config.encoder), _of_encoder(config.decoder)
     keys = family_of(config).limits
     if not keys:
         return None, None

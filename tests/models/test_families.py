@@ -12,6 +12,7 @@ import pytest
 import text_to_text
 import torch
 from tokenizers.processors import TemplateProcessing
+from transformers import EncoderDecoderConfig, RobertaConfig
 from transformers.modeling_outputs import BaseModelOutput
 
 from maskpolicy.core.errors import ConfigError
@@ -23,7 +24,7 @@ from maskpolicy.experiment.definition import SEQ2SEQ
 from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.models import text_to_text as ours
-from maskpolicy.models.families import FAMILIES, bounded, family_of
+from maskpolicy.models.families import FAMILIES, bounded, family_of, limits
 from maskpolicy.models.finetuning.text import answer, generate
 from maskpolicy.models.loading import set_attention, set_dropout
 from maskpolicy.models.text_to_text import complete_generation, row_losses, specials, token_loss
@@ -122,6 +123,9 @@ def test_lengths_are_bounded_by_the_positions_of_each_family():
     assert lengths("led") == (64, 32)
     assert lengths("t5gemma") == lengths("pegasus") == lengths("mbart") == (64, 64)
     assert lengths("bert2bert") == (64, 64)
+    part = RobertaConfig(max_position_embeddings=66)  # positions begin after the padding's id
+    both = EncoderDecoderConfig.from_encoder_decoder_configs(part, part)
+    assert limits(both) == (64, 64)
 
 
 @pytest.mark.parametrize("name", ["bart", "t5", "t5gemma", "led", "nllb", "bert2bert"])
