@@ -267,16 +267,16 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def read_json(path: Path) -> Json:
-    """Return the value of a JSON file; raises DataError with its path."""
+def read_json(path: Path, advice: str = "remove it and run again") -> Json:
+    """Return the value of a JSON file; raises DataError with its path and advice."""
     try:
         if path.exists() and not path.is_file():
             raise DataError(f"{path}: is not a regular file: remove it")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}; remove it and run again") from error
+        raise DataError(f"{path}: not JSON: {error}; {advice}") from error
 
 
 def json_lines(path: Path) -> Iterator[Json]:

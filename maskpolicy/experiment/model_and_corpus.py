@@ -135,7 +135,7 @@ def _kind(model: ModelBlock) -> ModelKind:
         return "encoder"
     if name in SCRATCH[SEQ2SEQ] or "/" not in name:
         return model.kind
-    config = read_json(Path(name)) if name.endswith(CONFIG_FILE) else None
+    config = read_json(Path(name), "correct it") if name.endswith(CONFIG_FILE) else None
     if not isinstance(config, dict) or not config:
         config = hub.model_config(name, model.revision)
     is_text = config.get("model_type") in (None, *ARCHITECTURES[SEQ2SEQ])  # by default

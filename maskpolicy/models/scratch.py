@@ -179,7 +179,7 @@ def preset(model: ModelBlock) -> Preset:
     presets = PRESETS[model.kind]
     if not model.name.endswith(CONFIG_FILE):
         return presets[model.name]
-    written = read_json(Path(model.name))
+    written = read_json(Path(model.name), "correct it")
     name = str(written.get("model_type")) if isinstance(written, dict) else ""
     architectures = {each: row.sizes for each, row in presets.items() if row.sizes is not None}
     if name not in architectures:

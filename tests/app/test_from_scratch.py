@@ -12,6 +12,7 @@ import pytest
 import small
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from maskpolicy.core.errors import DataError
 from maskpolicy.experiment.model_and_corpus import model_block
 from maskpolicy.models.scratch import train_tokenizer
 
@@ -142,6 +143,13 @@ def test_an_architecture_is_not_a_folder_of_its_name(tmp_path):
         ({"model_type": "mbart", "is_encoder_decoder": True}, "seq2seq"),
     ],
 )
-def test_a_configuration_decides_the_kind_of_its_model(tmp_path, config, kind):
-    (tmp_path / "config.json").write_text(json.dumps(config))
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_configuration_decides_the_kind_of_its_model(tmp_path, config, kind, encoding):
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding)
     assert model_block({"architecture": "config.json"}, "it", [tmp_path]).kind == kind
+
+
+def test_a_configuration_file_with_a_typo_is_to_be_corrected(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert",}')
+    with pytest.raises(DataError, match=r"not JSON: .*; correct it$"):
+        model_block({"architecture": "config.json"}, "it", [tmp_path])
