@@ -29,8 +29,9 @@ _POSITIONS = 512
 _LARGEST = 2**20  # of the numbers in a configuration file, e.g. positions
 _UNLIMITED = 2**31  # T5's positions are relative
 SPECIAL = ("pad", "bos", "eos", "cls", "sep")
-_OF_TOKENIZER = {
+_LEFT_OUT = {  # keys of configuration files: those of the tokenizer and of saved weights
     *("vocab_size", "architectures", "transformers_version", "decoder_start_token_id"),
+    *("dtype", "torch_dtype"),
     *(f"{name}_token_id" for name in SPECIAL),
 }
 
@@ -185,18 +186,29 @@ def preset(model: ModelBlock) -> Preset:
     if name not in architectures:
         known = unknown("model_type", name, architectures)
         raise ConfigError(f"model {model.name}: {known} to build from scratch")
-    config = {key: each for key, each in written.items() if key not in _OF_TOKENIZER}
-    positions = config.get("max_position_embeddings", _POSITIONS)
+    config = {key: each for key, each in written.items() if key not in _LEFT_OUT}
+    is_limited = presets[name].positions != _UNLIMITED
+    positions = [_positions(name, config)] if is_limited else []
     sizes = [[config.get(key) for key in architectures[name].get(size, ())] for size in SIZES]
     types = config.get("type_vocab_size", 1)
-    for value in (positions, types, *(each for row in sizes for each in row if each is not None)):
+    for value in (*positions, types, *(each for row in sizes for each in row if each is not None)):
         if type(value) is not int or not 1 <= value <= _LARGEST:
             raise ConfigError(f"model {model.name}: {value!r} is not an integer in 1..{_LARGEST}")
     layers, width, _, inner = (max(each or 1 for each in [1, *row]) for row in sizes)
-    vectors = (model.vocabulary or presets[name].vocabulary) + positions + types
+    vectors = (model.vocabulary or presets[name].vocabulary) + sum(positions) + types
     check_weights(layers, width, inner, vectors, f"model {model.name}")
-    positions -= _OFFSET * (name == "roberta")
-    return replace(presets[name], config=config, positions=positions, sizes={})
+    limit = positions[0] - _OFFSET * (name == "roberta") if is_limited else _UNLIMITED
+    return replace(presets[name], config=config, positions=limit, sizes={})
+
+
+def _positions(name: str, config: Mapping[str, Any]) -> Any:
+    """Return the positions that a configuration states, or else those of its class."""
+    key = "max_position_embeddings"
+    if key in config:
+        return config[key]
+    from transformers import AutoConfig
+
+    return getattr(AutoConfig.for_model(name), key)
 
 
 def config_of(model: ModelBlock) -> dict[str, Json] | None:

@@ -10,11 +10,13 @@ import clusters
 import forked
 import pytest
 import small
+import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.experiment.model_and_corpus import model_block
-from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.families import limits
+from maskpolicy.models.scratch import build, preset, train_tokenizer
 
 TEXT = "\n\n".join([*small.TEXTS, "Dr. Żuk didn't pay $3.50 in Łódź – naïve café, 東京."] * 4)
 SIZES = ("model.layers=1", "model.width=32", "model.heads=2", "model.vocabulary=500")
@@ -147,6 +149,26 @@ def test_an_architecture_is_not_a_folder_of_its_name(tmp_path):
 def test_a_configuration_decides_the_kind_of_its_model(tmp_path, config, kind, encoding):
     (tmp_path / "config.json").write_text(json.dumps(config), encoding)
     assert model_block({"architecture": "config.json"}, "it", [tmp_path]).kind == kind
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "t5", "d_model": 8, "num_layers": 1, "num_heads": 2, "d_ff": 8},
+        {"model_type": "bart", "d_model": 16, "encoder_layers": 1, "decoder_layers": 1},
+        *(
+            {"model_type": name, "hidden_size": 24, "num_hidden_layers": 1}
+            for name in ("bert", "modernbert", "roberta")
+        ),
+    ],
+)
+def test_a_configuration_file_has_the_limits_and_the_precision_of_its_model(tmp_path, config):
+    stored = {"dtype": "bfloat16", "torch_dtype": "bfloat16"}  # as in published files
+    (tmp_path / "config.json").write_text(json.dumps(config | stored))
+    shape = preset(model_block({"architecture": "config.json"}, "it", [tmp_path]))
+    model = build(shape.config, small.tokenizer(), 0)
+    assert shape.positions == (limits(model.config)[0] or 2**31)
+    assert model.dtype == torch.float32
 
 
 def test_a_configuration_file_with_a_typo_is_to_be_corrected(tmp_path):
