@@ -210,21 +210,24 @@ def set_dropout(model: Any, share: float | None) -> None:
                 setattr(module, name, share)
 
 
-def set_attention(module: Any, name: str) -> None:
+def set_attention(module: Any, name: str, *, fp32: bool = False) -> None:
     """Set the attention implementation, or the next one that the model and this machine have.
 
     For a module that holds models, it does so for each. Logs a line for each one that is not used.
+    With `fp32`, the module computes in fp32, which FlashAttention cannot: SDPA replaces it.
     """
     from transformers import PreTrainedModel
     from transformers.utils.import_utils import is_flash_attn_2_available
 
+    if fp32 and name == FLASH:
+        name = "sdpa"
     if not isinstance(module, PreTrainedModel):
         for part in module.children():
             set_attention(part, name)
         return
     while name in _IMPLEMENTATIONS:
         support, following = _IMPLEMENTATIONS[name]
-        is_here = name != "flash_attention_2" or is_flash_attn_2_available()
+        is_here = name != FLASH or is_flash_attn_2_available()
         if is_here and getattr(module, support, True):
             break
         who = type(module).__name__ if is_here else "this machine"
@@ -233,8 +236,9 @@ def set_attention(module: Any, name: str) -> None:
     module.set_attn_implementation(name)
 
 
+FLASH = "flash_attention_2"
 _IMPLEMENTATIONS = {  # implementations: the attribute of models that have it, and what replaces it
-    "flash_attention_2": ("_supports_flash_attn", "sdpa"),
+    FLASH: ("_supports_flash_attn", "sdpa"),
     "flex_attention": ("_supports_flex_attn", "sdpa"),
     "sdpa": ("_supports_sdpa", "eager"),
 }

@@ -579,6 +579,16 @@ def test_an_encoder_goes_through_the_whole_pipeline(tmp_path):
     assert len(results) == 10
 
 
+def test_an_encoder_answers_in_single_precision_without_flash_attention(tmp_path, caplog):
+    changes = ("policies=[none]", "tasks=[cola]", "finetune.attention=flash_attention_2")
+    store, built = Store(tmp_path / "store"), graph(tmp_path, ENCODER, changes)
+    (stage,) = built.cells.values()
+    compute([stage.inputs["model"], stage.inputs["examples"]], store)
+    caplog.clear()
+    compute([stage], store)
+    assert "flash_attention_2" not in caplog.text
+
+
 def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
     text = ENCODER.replace("steps: 2", "steps: 6")
     built = graph(tmp_path, text, ["intermediate.checkpoint_every=1e-9"])

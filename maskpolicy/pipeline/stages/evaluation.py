@@ -15,7 +15,7 @@ from maskpolicy.data import majority as guesses
 from maskpolicy.data.taskfiles import audit as audits
 from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.experiment.budgets import Training
-from maskpolicy.experiment.task_kinds import TASK_KINDS
+from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
 from maskpolicy.models.families import bounded, limits, within
 from maskpolicy.models.finetuning import ANSWERING, TASK_HEADS
 from maskpolicy.models.finetuning.encoder_tasks import windows
@@ -137,7 +137,7 @@ def evaluate(params: EvaluateParams, inputs: Folders, out: Path, run: StageRun) 
     model = head.load(inputs["model"])
     model.to(hardware.device())
     spec = bounded(params.spec, model)
-    set_attention(model, spec.attention)
+    set_attention(model, spec.attention, fp32=params.head != TEXT)  # text.answer casts it
     test = labelled(inputs["examples"], params.split)
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
     found = metrics.score(params.metric, predictions, test)

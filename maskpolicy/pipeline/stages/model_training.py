@@ -23,7 +23,13 @@ from maskpolicy.models.families import bounded
 from maskpolicy.models.finetuning import TASK_HEADS
 from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.learned.fit_tools import readable
-from maskpolicy.models.loading import check_vocabulary, load_tokenizer, set_attention, set_dropout
+from maskpolicy.models.loading import (
+    FLASH,
+    check_vocabulary,
+    load_tokenizer,
+    set_attention,
+    set_dropout,
+)
 from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
 from maskpolicy.models.text_to_text import complete_generation
 from maskpolicy.models.training.batching import Loss
@@ -128,11 +134,13 @@ def _pretrain(
     set_dropout(model, spec.dropout)
     has_new_head = kind.has_new_head(model, params.how)
     module = kind.training_module(model, params.how, params.decoder_layers, spec.seed)
-    set_attention(module, spec.attention)
+    set_attention(module, spec.attention, fp32=True)
     before = None
     if validation is not None and not has_new_head:
         run.progress(params.first, spec.steps, "measures the loss before")
         before = validation(module.to(hardware.device()))
+    if spec.attention == FLASH:
+        set_attention(module, FLASH)
     asked = read_json(inputs[FEEDBACK] / WORK) if FEEDBACK in inputs else {}  # by `reannotate`
     keep = {int(name): _keeping(kind, params, commit) for name, commit in run.byproducts.items()}
     done = run.train(
@@ -148,6 +156,8 @@ def _pretrain(
         state=out if is_part else None,
     )
     if validation is not None:
+        if spec.attention == FLASH:
+            set_attention(module, FLASH, fp32=True)
         after = validation(module)
         run.facts[VALIDATION_FACT] = validation.facts(before, after, done)
         _warn_of_loss(before, after, run)
