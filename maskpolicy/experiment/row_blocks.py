@@ -93,9 +93,14 @@ def _in_steps(row: Row, of_file: OfFile) -> Row:
 def _block(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row as a block without its label."""
     given = {key: value for key, value in row.given.items() if key not in BLOCKS}
-    place, stated = row.place, _stated(row)
+    place, stated, shared = row.place, _stated(row), {**of_file.objective, **row.shared}
+    for key in row.swept:  # the other keys of a block that only a sweep states stay as in the file
+        first, dot, _ = key.partition(".")
+        own = given.get(first)
+        if dot and shared.get(first) and isinstance(own, Mapping) and first not in row.written:
+            given[first] = {**keys.plain(shared[first]), **own}
     try:
-        block = policy_block(given, place, {**of_file.objective, **row.shared}, of_file.kind)
+        block = policy_block(given, place, shared, of_file.kind)
         for stage in stated:
             if stage in ("intermediate", CORPUS) and not block.has_stage:
                 raise ConfigError(f"{at(place, stage)}: {NONE} has no stage: leave it out")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.core.types import Detection, Replacement
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import Experiment
@@ -58,6 +59,25 @@ def test_the_objective_at_the_top_reaches_the_members_of_a_mixture(load_rows):
     )
     targets = [{each["target"] for each in row.fields["members"]} for row in found.policies[1:]]
     assert targets == [{"full"}, {"spans"}]
+
+
+@pytest.mark.parametrize("sweep", ["grid", "tune"])
+@pytest.mark.parametrize(
+    ("block", "file", "key", "value", "whole"),
+    [
+        ("replaced_token_detection", "{generator: 0.5}", "weight", 25.0, Detection(0.5, 25.0)),
+        ("replacement", "{mask: 0.75, keep: 0.25}", "mask", 0.75, Replacement(0.75, 0.0, 0.25)),
+    ],
+)
+def test_a_sweep_over_one_key_of_the_objective_keeps_the_files_others(
+    load_rows, sweep, block, file, key, value, whole
+):
+    model = "model={kind: encoder, name: mini}"
+    found = load_rows(
+        "[none, random]", model, f"{block}={file}", f"{sweep}.{block}.{key}=[{value}]"
+    )
+    (row,) = found.policies[1].candidates or found.policies[1:]
+    assert getattr(row.denoising, block) == whole
 
 
 def test_checkpoints_are_those_of_the_longest_row(load_rows):
