@@ -142,6 +142,21 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
 
 
 @pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("replaced_token_detection.weight", [25.0, 50.0]),
+        ("replacement", [{"mask": 0.8, "random": 0.1, "keep": 0.1}]),
+        ("intermediate.betas", [[0.8, 0.9]]),
+    ],
+)
+def test_the_values_of_any_tuned_key_can_be_written(load, key, values):
+    made = load("model={kind: encoder, name: mini}", f"tune={json.dumps({key: values})}")
+    row = made.policies[1]
+    found = [collecting.tuned_values(each, row.tune) for each in row.candidates]
+    assert json.loads(json.dumps(found)) == [{key: value} for value in values]
+
+
+@pytest.mark.parametrize(
     ("keys", "runs", "models"),
     [
         (["intermediate_seeds=2"], [0, 1, 0, 1], [0, 1, 0, 1]),

@@ -300,7 +300,7 @@ def _chosen(
 
 def tuned_values(block: PolicyBlock, tune: Mapping[str, Any]) -> dict[str, Json]:
     """Return the values of the tuned keys in a candidate."""
-    settings = {**block.fields, **vars(block.denoising), **block.trainings}
+    settings = keys.plain({**block.fields, **vars(block.denoising), **block.trainings})
     return {key: reduce(getitem, key.split("."), settings) for key in tune if key != "on"}
 
 
