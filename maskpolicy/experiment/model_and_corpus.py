@@ -371,26 +371,32 @@ def row_corpus(
 
     Another source (name, files or hub) replaces the file's source with its keys of a Hub dataset,
     and the world also replaces the keys that it cannot have. All other keys, and each text
-    of `mix`, stay as in the file unless the row states them. Raises ConfigError at `where`.
+    of `mix`, stay as in the file unless the row states them. The same holds within a text of `mix`.
+    Raises ConfigError at `where`.
     """
     if not isinstance(given, Mapping):
         corpus_block(given, where, folders)  # raises an error for any other name
         given = {"name": WORLD}
-    from omegaconf import OmegaConf
-
-    stated, base = dict(given), vars(usual)
-    if any(stated.get(key) for key in _SOURCES):
-        of_files = _NOT_OF_WORLD if stated.get("name") else ()
-        dropped = (*_SOURCES, *_OF_HUB, *of_files)
-        base = {key: value for key, value in base.items() if key not in dropped}
-    for size, other in (("words", "tokens"), ("tokens", "words")):
-        if size in stated:
-            base = {key: value for key, value in base.items() if key != other}
-    merged = {**base, **stated}
-    if isinstance(stated.get(MIX), Mapping):
-        merged[MIX] = OmegaConf.to_container(OmegaConf.merge(usual.mix or {}, dict(stated[MIX])))
+    merged = _merged(vars(usual), given)
+    if isinstance(given.get(MIX), Mapping):
+        texts = usual.mix or {}
+        merged[MIX] = texts | {
+            name: _merged(texts[name], text)
+            if isinstance(text, Mapping) and isinstance(texts.get(name), Mapping)
+            else text
+            for name, text in given[MIX].items()
+        }
     made = with_mix(merged, where, folders)
-    return {k: v for k, v in vars(made).items() if k in stated or v != getattr(usual, k)}
+    return {k: v for k, v in vars(made).items() if k in given or v != getattr(usual, k)}
+
+
+def _merged(usual: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a corpus or a mixed text, with those that a row states instead."""
+    sizes = {"words": "tokens", "tokens": "words"}
+    dropped = {other for size, other in sizes.items() if stated.get(size)}
+    if any(stated.get(key) for key in _SOURCES):
+        dropped |= {*_SOURCES, *_OF_HUB, *(_NOT_OF_WORLD if stated.get("name") else ())}
+    return {key: value for key, value in usual.items() if key not in dropped} | {**stated}
 
 
 def in_effect(key: str, value: Any) -> Any:

@@ -264,6 +264,7 @@ CHOICE = "policies=[none, {name: random, tune: {ratio: [0.1, 0.3], finetune.lr: 
 OF_TEXT = "policies=[none, {name: regex, tune: {pattern: [a, b]}}]"
 MIX = "corpus={name: world, mix: {wiki: {files: [wiki.txt], words: 9, share: 0.1}}}"
 OWN = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
+TEXT_OF_ROW = "policies=[original, {name: original, corpus: {mix: {wiki: {hub: x/y, tokens: 40}}}}]"
 MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
 
 
@@ -281,6 +282,7 @@ MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
         (MIX, "checkpoint_steps=[9]"),
         ("grid={corpus.mix.general: [0, 0.2]}", "corpus.mix.general=0.1"),
         (OWN, "baseline=original"),
+        (MIX, TEXT_OF_ROW, "baseline=original"),
         ("policies=[none, {name: random, corpus: world}]", "corpus={files: [a.txt], column: body}"),
         (f"general.policy={MEMBERS}", f"policies=[none, {MEMBERS}]", "target=full"),
         (ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"),

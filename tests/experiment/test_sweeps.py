@@ -13,7 +13,7 @@ from maskpolicy.core.types import Detection, Replacement
 from maskpolicy.data import world
 from maskpolicy.data.corpus import documents
 from maskpolicy.experiment.definition import Experiment
-from maskpolicy.experiment.model_and_corpus import with_details
+from maskpolicy.experiment.model_and_corpus import mixed_texts, with_details
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.sweeps import RowKeys
 from maskpolicy.experiment.world_settings import GOLD
@@ -215,6 +215,37 @@ def test_texts_of_a_mix_are_replaced_one_by_one(load):
         "original corpus.mix.wiki.share=0.3",
         "original corpus.mix.wiki.share=0.0",
     ]
+
+
+def test_tokens_null_of_a_row_means_the_words_of_the_file(load):
+    sizes = "policies=[{name: original, grid: {corpus.tokens: [null, 126]}}]"
+    experiment = load(sizes, "baseline=original", "corpus={name: world, words: 50}")
+    found = [experiment.corpus_of(block).passage_size for block in experiment.policies]
+    assert found == [{"words": 50, "tokens": None}, {"words": None, "tokens": 126}]
+
+
+@pytest.mark.parametrize(
+    ("own", "label"),
+    [
+        ("hub: x/y, split: dev", "hub=x/y corpus.mix.wiki.split=dev"),
+        ("files: [a.txt], tokens: 40", "files=a.txt corpus.mix.wiki.tokens=40"),
+        ("words: 30", "words=30"),
+    ],
+)
+@pytest.mark.parametrize(
+    "file", ["files: [wiki.txt], words: 9", "hub: x/z, stream: true, tokens: 9"]
+)
+def test_a_row_may_give_a_text_of_a_mix_another_source_and_size(load, file, own, label):
+    rows, mix = (
+        f"[original, {{name: original, corpus: {{mix: {{wiki: {{{own}}}}}}}}}]",
+        "mix: {wiki:",
+    )
+    mixed = f"corpus={{name: world, {mix} {{{file}, share: 0.2}}}}}}"
+    experiment = load(mixed, f"policies={rows}", "baseline=original")
+    row = experiment.policies[1]
+    assert label in row.label
+    (text,) = mixed_texts(experiment.corpus_of(row))
+    assert text.share == 0.2 and bool(text.corpus.hub) != bool(text.corpus.files)
 
 
 def test_a_row_with_another_source_drops_that_of_the_file(load):
