@@ -120,6 +120,7 @@ _ALTERNATIVES = (  # a file has at most one of these keys
     ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
     ("finetune.steps", "finetune.epochs"),
     ("checkpoint_steps", "checkpoint_words"),
+    ("corpus.words", "corpus.tokens"),
 )
 
 
@@ -128,11 +129,11 @@ def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
     stated = {override.partition("=")[0] for override in overrides}
     for group in _ALTERNATIVES:
         for key in stated.intersection(group):
-            for other in set(group) - stated:
-                *path, last = other.split(".")
-                block = given.get(path[0]) if path else given
-                if isinstance(block, dict) and (path or given.get(key)):
-                    block.pop(last, None)
+            *path, name = key.split(".")  # the path of the whole group
+            block = given.get(path[0]) if path else given
+            if isinstance(block, dict) and block.get(name) not in (None, []):
+                for other in set(group) - stated:
+                    block.pop(other.rpartition(".")[2], None)
 
 
 def make_experiment(

@@ -196,6 +196,19 @@ def test_the_runs_of_the_command_line_win_over_those_of_the_file(write):
         assert load_experiment(path, [override]).runs == runs
 
 
+@pytest.mark.parametrize(
+    ("file", "override", "size"),
+    [
+        ("words: 50", "corpus.tokens=126", {"words": None, "tokens": 126}),
+        ("words: 50", "corpus.tokens=null", {"words": 50, "tokens": None}),
+        ("tokens: 64", "corpus.words=50", {"words": 50, "tokens": None}),
+    ],
+)
+def test_an_override_replaces_the_unit_of_passages(write, file, override, size):
+    path = write(FILE.replace("corpus: world", f"corpus: {{name: world, {file}}}"))
+    assert load_experiment(path, [override]).corpus.passage_size == size
+
+
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
