@@ -158,7 +158,8 @@ def test_sentences_are_read_with_tags_in_one_scheme(conll, tmp_path):
         (tmp_path / f"{name}.conll").write_text(SECOND)
     (one,) = read("ner", tmp_path, fields={"edition": "conll"})
     assert (one.source, one.targets[0]) == ("A B C D E", "O B-LOC B-ORG I-ORG I-ORG")
-    assert read("ner", conll, fields={"tag": 2})[1].targets == ("B-NP I-NP",)
+    both = {"tag": 2, "edition": "valid"}  # conll is preferred
+    assert read("ner", conll, fields=both)[1].targets == ("B-NP I-NP",)
 
 
 @pytest.mark.parametrize(

@@ -161,11 +161,24 @@ def test_efficientqa_has_an_official_dev_and_all_of_nq_opens_train(tmp_path):
         path = tmp_path / f"NQ-open.efficientqa.{part}.1.1.jsonl"
         write(path, {"question": f"of {part}", "answer": ["Ulm"]})
     own = {"fields": {"edition": "efficientqa"}}
-    found = [[one.source for one in read("nq", tmp_path, part, **own)] for part in sources.SPLITS]
-    assert (len(found[0]), *found[1:]) == (30, ["of dev"], ["of test"])
+    for how in (own, {}):  # also if the folder holds no other edition's own file
+        found = [[e.source for e in read("nq", tmp_path, part, **how)] for part in sources.SPLITS]
+        assert (len(found[0]), *found[1:]) == (30, ["of dev"], ["of test"])
     path.unlink()
     with pytest.raises(DataError, match=r"has no NQ-open.efficientqa.test.1.1.jsonl"):
         read("nq", tmp_path, **own)
+
+
+def test_a_file_that_editions_share_does_not_mix_them(tmp_path):
+    rows = [{"question": f"question {n}", "answer": ["Ulm"]} for n in range(30)]
+    write(tmp_path / "NQ-open.train.jsonl", *rows)
+    assert len(read("nq", tmp_path, "train")) < 30
+    write(tmp_path / "nq-dev-kilt.jsonl", KILT)
+    with pytest.raises(DataError, match=r"has no nq-train-kilt.jsonl"):
+        read("nq", tmp_path, "train")
+    write(tmp_path / "nq-train-kilt.jsonl", *({**KILT, "id": f"{n}"} for n in range(2)))
+    found = [[one.id for one in read("nq", tmp_path, part)] for part in ("train", "test")]
+    assert found == [["0", "1"], ["-7"]]
 
 
 def test_contexts_from_kilt_and_from_dpr(tmp_path):

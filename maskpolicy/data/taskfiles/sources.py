@@ -221,17 +221,15 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
     """Find the official file of a split in `folder` or official sub-folders.
 
     The first edition with any file there, of a name that no other edition has, serves all splits:
-    they never mix editions. A file whose
-    first row lacks the task's mark belongs to another task and is skipped; of the files of a
-    pattern, one with the mark is enough. Gzipped files (NAME.gz) are found too. Raises DataError if
-    there is no such file.
+    they never mix editions. A file whose first row lacks the task's mark belongs to another task
+    and is skipped; of the files of a pattern, one with the mark is enough. Gzipped files (NAME.gz)
+    are found too. Raises DataError if there is no such file.
     """
     stated = task.facts
     beside = _places(task, folder)
     names: list[str] = []
     foreign: list[Path] = []
-    editions = _editions(task)
-    for edition in editions:
+    for edition in _editions_there(task, beside):
         every, (official, side) = stated.names(edition), stated.part(split, edition)
         if official not in every:
             raise DataError(
@@ -247,9 +245,6 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
                 around = (paths[0].parent, *beside)
                 return SplitSource(str(path), rows, official, side, tuple(paths), around)
             foreign += paths
-        others = {n for e in editions if e != edition for n in stated.names(e).values()}
-        if any(matching(place, own) for place in beside for own in {*every.values()} - others):
-            break
     if foreign:
         raise DataError(
             f"{foreign[0]}: is not a file of task {task.name!r}: its first row has no key "
@@ -264,6 +259,16 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
 
 def _editions(task: Task) -> tuple[str, ...]:
     return (task.edition,) if task.edition else task.facts.editions or ("",)
+
+
+def _editions_there(task: Task, beside: Sequence[Path]) -> tuple[str, ...]:
+    """Return the edition that serves all splits; all editions if no file is of one alone."""
+    names = {edition: {*task.facts.names(edition).values()} for edition in _editions(task)}
+    for edition, own in names.items():
+        others = {name for each in names if each != edition for name in names[each]}
+        if any(matching(place, name) for place in beside for name in own - others):
+            return (edition,)
+    return tuple(names)
 
 
 def _is_of_babylm(path: Path, stated: TaskFacts) -> bool:
