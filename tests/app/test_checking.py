@@ -119,6 +119,14 @@ def test_what_is_read_and_masked_is_counted(call, checked):
     assert notes[0] in out
 
 
+def test_the_numbers_of_rows_of_a_table_do_not_say_which_question_it_is(checked):
+    for split in ("train", "test"):
+        rows = [{"nr": n, "question": f"{n} {split}?", "answer": "Ada"} for n in range(20)]
+        Path("tables", f"{split}.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    (found,) = checked("tasks.0.id=nr")["tasks"]
+    assert found["examples"]["test"] == 20 and found["notes"] == []
+
+
 def test_examples_of_passages_are_counted(checked):
     policies = "policies=[none, {name: salient-span, examples: each, without: %s}]"
     (every,) = checked(policies % "keep")["rows"]

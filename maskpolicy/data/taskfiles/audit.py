@@ -10,16 +10,18 @@ from maskpolicy.core.types import Example, Json
 _OUTER = " .,;:!?\"'“”‘’()[]"  # ignored at the ends of a question
 
 
-def overlap(train: Sequence[Example], test: Sequence[Example], contexts: bool) -> Json:
+def overlap(
+    train: Sequence[Example], test: Sequence[Example], contexts: bool, ids: bool = True
+) -> Json:
     """Count the test examples that also occur in train: by text, or by id with another text.
 
-    With `contexts`, the context is part of the text. Returns {"examples": of test, "same_text",
-    "same_id": with another text}.
+    With `contexts`, the context is part of the text; without `ids`, only texts are compared.
+    Returns {"examples": of test, "same_text", "same_id": with another text}.
     """
     texts = {_text(example, contexts) for example in train}
-    ids = {example.id for example in train}
+    known = {example.id for example in train if ids}
     others = [example for example in test if _text(example, contexts) not in texts]
-    by_id = sum(example.id in ids for example in others)
+    by_id = sum(example.id in known for example in others)
     return {"examples": len(test), "same_text": len(test) - len(others), "same_id": by_id}
 
 

@@ -88,7 +88,8 @@ def audit(params: AuditParams, inputs: Folders, out: Path, run: StageRun) -> Non
         for split, rows in (("train", train), ("test", test))
         for cut in head.cuts(tokenizer, rows, spec, params, split == "train")
     ]
-    shared = audits.overlap(train, test, contexts=TASK_KINDS[params.head].reads_context)
+    reads_context = TASK_KINDS[params.head].reads_context
+    shared = audits.overlap(train, test, contexts=reads_context, ids=params.has_ids)
     found = {"test_in_train": shared, "cuts": cuts}
     (out / AUDIT).write_text(json.dumps(found, indent=1, sort_keys=True), encoding="utf-8")
     for line in audits.notes(run.name, found):

@@ -94,6 +94,7 @@ class AuditParams(HeadParams):
     max_source: int
     max_target: int
     positions: int | None
+    has_ids: bool = omitted(True)  # an id says which question it is, not only which row
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,7 @@ class TaskInputs:
             max_source=spec.max_source,
             max_target=spec.max_target,
             positions=positions,
+            has_ids=not task.fields.get("id"),  # a column that names the rows of a user's table
             **self.head(task),
         )
         return self.inputs.stage(
