@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -10,7 +11,7 @@ from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.schema import at
 from maskpolicy.core.types import Json
-from maskpolicy.experiment import budgets
+from maskpolicy.experiment import budgets, yaml_file
 from maskpolicy.experiment.budgets import Own, Training
 from maskpolicy.experiment.definition import (
     MAJORITY,
@@ -123,9 +124,13 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row that chooses among candidates; their labels end with their values."""
     tried = [_block(_in_steps(each, of_file), of_file) for each in row.candidates()]
     row = _in_steps(row, of_file)
-    if any(key.startswith(f"{CORPUS}.{MIX}.") for key in row.tune):  # the file's other texts stay
-        own = _stated(row).get(CORPUS, {})
-        row = replace(row, given={**row.given, CORPUS: {**own, MIX: own.get(MIX) or {}}})
+    given = deepcopy({**row.given})
+    for key in row.tune:
+        if key.startswith(
+            f"{CORPUS}.{MIX}."
+        ):  # the file's other texts stay, and a text has a share
+            yaml_file.put(given, key.split("."), deepcopy(row.tune[key][0]), row.place)
+    row = replace(row, given=given)
     block = replace(tried[0], trainings=of_file.own(_stated(row), row.place))
     for candidate in tried:
         _check_derived(candidate, block, row)
@@ -135,20 +140,23 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     bare = label
     for key in row.tune:
         bare = bare.replace(f" {key}=tuned", "")
-    candidates = []
-    for each in tried:
-        settings = {**each.fields, **asdict(each.denoising), **keys.plain(each.trainings)}
-        candidates.append(replace(each, label=apart(bare, settings, [], tuple(row.tune))))
-    if len({candidate.label for candidate in candidates}) < len(candidates):
-        raise ConfigError(f"{row.place}.{TUNE}: a value is given twice: give each once")
     tune = keys.plain({**row.tune, ON: DEV})
-    return replace(block, label=label, tune=tune, candidates=tuple(candidates))
+    for as_json in (_shown, keys.plain):  # if files of several folders have one name, their paths
+        candidates = {}
+        for each in tried:
+            settings = {**each.fields, **asdict(each.denoising), **as_json(each.trainings)}
+            own = apart(bare, settings, [], tuple(row.tune))
+            candidates[own] = replace(each, label=own)
+        if len(candidates) == len(tried):
+            return replace(block, label=label, tune=tune, candidates=tuple(candidates.values()))
+    raise ConfigError(f"{row.place}.{TUNE}: a value is given twice: give each once")
 
 
 def _check_derived(candidate: PolicyBlock, block: PolicyBlock, row: Row) -> None:
     """Raise ConfigError if tuned values decide a setting that a row does not state.
 
-    These are the default warm-up, and steps that stand for words or epochs.
+    These are the default warm-up, and steps that stand for words or epochs. A tuned source or size
+    of a corpus replaces the file's, as in any row.
     """
     own, usual = (
         untuned({**each.fields, **keys.plain(each.trainings)}, row.tune)
@@ -156,7 +164,7 @@ def _check_derived(candidate: PolicyBlock, block: PolicyBlock, row: Row) -> None
     )
     for place, values in own.items():
         fixed = usual.get(place, {})
-        if values != fixed and isinstance(values, Mapping):
+        if place != CORPUS and values != fixed and isinstance(values, Mapping):
             key = next(key for key in values if values[key] != fixed.get(key))
             rest = "instead of words and epochs" if key == "steps" else "too"
             raise ConfigError(

@@ -278,6 +278,10 @@ OF_TEXT = "policies=[none, {name: regex, tune: {pattern: [a, b]}}]"
 MIX = "corpus={name: world, mix: {wiki: {files: [wiki.txt], words: 9, share: 0.1}}}"
 OWN = "policies=[original, {name: original, corpus: {files: [a.txt]}}]"
 TEXT_OF_ROW = "policies=[original, {name: original, corpus: {mix: {wiki: {hub: x/y, tokens: 40}}}}]"
+SHARE_OF_ROW = (
+    "policies=[none, {name: random, corpus: {mix: {own: {files: [a.txt]}}}, "
+    "tune: {corpus.mix.own.share: [0.1, 0.2]}}]"
+)
 MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
 
 
@@ -296,6 +300,9 @@ MEMBERS = "{name: mixture, members: [{name: mass, ratio: 0.3}, ul2]}"
         ("grid={corpus.mix.general: [0, 0.2]}", "corpus.mix.general=0.1"),
         (OWN, "baseline=original"),
         (MIX, TEXT_OF_ROW, "baseline=original"),
+        ("tune={corpus.files: [[a.txt], [wiki.txt]]}",),
+        ("tune={corpus.tokens: [null, 9]}", "corpus={name: world, words: 5}"),
+        (MIX, SHARE_OF_ROW),
         ("policies=[none, {name: random, corpus: world}]", "corpus={files: [a.txt], column: body}"),
         (f"general.policy={MEMBERS}", f"policies=[none, {MEMBERS}]", "target=full"),
         (ENCODER, "shallow_decoder=true", "mask_exclusion=0.25"),

@@ -294,6 +294,38 @@ def test_a_row_may_choose_the_share_of_a_text_that_it_does_not_state(load_rows, 
     assert shares == [0, 0.2]
 
 
+@pytest.mark.parametrize(
+    ("corpus", "row", "tune", "found"),
+    [
+        ("world", "", "corpus.files: [[a.txt], [wiki.txt]]", ["files=a.txt", "files=wiki.txt"]),
+        ("{files: [a.txt], tokens: 50}", "", "corpus.words: [60, 120]", ["words=60", "words=120"]),
+        ("{files: [a.txt], words: 50}", "", "corpus.tokens: [6, 9]", ["tokens=6", "tokens=9"]),
+        ("{files: [a.txt], words: 5}", "", "corpus.tokens: [null, 9]", ["tokens=null", "tokens=9"]),
+        (
+            "world",
+            "corpus: {mix: {wiki: {files: [wiki.txt]}}}, ",
+            "corpus.mix.wiki.share: [0.1, 0.2]",
+            ["mix.wiki.share=0.1", "mix.wiki.share=0.2"],
+        ),
+    ],
+)
+def test_a_row_may_choose_its_source_and_its_sizes(load_rows, corpus, row, tune, found):
+    rows = f"[none, {{name: random, {row}tune: {{{tune}}}}}]"
+    made = load_rows(rows, f"corpus={corpus}")
+    (tuned,) = [label for label in tried(made) if label != "none"]
+    assert tuned.endswith("=tuned")
+    bare = tuned.rpartition(" ")[0]
+    assert tried(made)[tuned] == [f"{bare} corpus.{each}" for each in found]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(load_rows, tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.txt").write_text("Another text.")
+    rows = "[none, {name: random, tune: {corpus.files: [[a.txt], [b/a.txt]]}}]"
+    labels = tried(load_rows(rows))["random corpus.files=tuned"]
+    assert labels == [f"random corpus.files={tmp_path / each}" for each in ("a.txt", "b/a.txt")]
+
+
 def test_a_row_with_the_files_setting_differs_where_a_column_has_its_own(load_rows, caplog):
     rows = "[none, random, {name: random, finetune: {lr: 3e-4}}, "
     rows += "{name: none, label: it, finetune: {lr: 3e-4}}]"
