@@ -124,11 +124,9 @@ def _tuned(row: Row, of_file: OfFile) -> PolicyBlock:
     """Return a row that chooses among candidates; their labels end with their values."""
     tried = [_block(_in_steps(each, of_file), of_file) for each in row.candidates()]
     row = _in_steps(row, of_file)
-    given = deepcopy({**row.given})
+    given, mixed = deepcopy({**row.given}), f"{CORPUS}.{MIX}."
     for key in row.tune:
-        if key.startswith(
-            f"{CORPUS}.{MIX}."
-        ):  # the file's other texts stay, and a text has a share
+        if key.startswith(mixed):  # the file's other texts stay, and a text of the row has a share
             yaml_file.put(given, key.split("."), deepcopy(row.tune[key][0]), row.place)
     row = replace(row, given=given)
     block = replace(tried[0], trainings=of_file.own(_stated(row), row.place))
