@@ -213,7 +213,7 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
                 example = numbers and numbers[i : i + 1]
                 found = masker.select(views, [place], params.seed, [epoch], progress, example)
                 drawn = found.passages, found.spans, found.denoisings[0]
-                (spans,), _ = masked_spans(*drawn, marks, params.seed, [epoch], target_room)
+                (spans,), *_ = masked_spans(*drawn, marks, params.seed, [epoch], target_room)
                 by_place[place].append(spans)
                 done += 1
                 run.progress(done, total, "passages")

@@ -33,7 +33,7 @@ class DenoisingPairs:
     masked_tokens: NDArray[np.int64]  # (n,) number of masked tokens in each passage
     spans: NDArray[np.int64]  # (n,) number of masked spans
     left_out: int = 0  # number of spans that stay visible because the sentinels are used up
-    without_room: int = 0  # number of spans that stay visible because they exceed `target_room`
+    without_room: int = 0  # number of spans beyond `target_room`: visible, wholly or in part
     # of source tokens: stands for a masked one; None if tokens were moved, removed or inserted
     masked: Ragged | None = None
 
@@ -74,8 +74,9 @@ def denoising_pairs(
             "random or kept text would not have: leave it out, or set target: full or join: none"
         )
     draws = _Draws(passages, seed, epochs)
-    selected = sum(map(len, spans))
-    spans, fitting = masked_spans(passages, spans, denoising, marks, seed, epochs, target_room)
+    spans, left_out, without_room = masked_spans(
+        passages, spans, denoising, marks, seed, epochs, target_room
+    )
     text = _Text.of(passages, spans)
     spare = None
     if target_room is not None and by_sentinels:  # such a target also names inserted sentinels
@@ -99,8 +100,8 @@ def denoising_pairs(
         excluded=excluded,
         masked_tokens=text.amounts,
         spans=text.counts,
-        left_out=fitting - len(text.spans),
-        without_room=selected - fitting,
+        left_out=left_out,
+        without_room=without_room,
         masked=Ragged(text.masked, text.tokens.bounds) if is_aligned else None,
     )
 
@@ -113,20 +114,18 @@ def masked_spans(
     seed: int,
     epochs: Sequence[int],
     target_room: int | None,
-) -> tuple[Sequence[Spans], int]:
-    """Return the spans that do not stay visible, and how many fit into targets.
-
-    See `denoising_pairs`: there may be fewer sentinels than spans that fit.
-    """
-    draws = _Draws(passages, seed, epochs)
+) -> tuple[Sequence[Spans], int, int]:
+    """Return the spans to mask, and `left_out` and `without_room` of `DenoisingPairs`."""
+    draws, without_room = _Draws(passages, seed, epochs), 0
     if target_room is not None and denoising.target == "spans":
         joint = int(denoising.join == "mask")  # marks of each span
         ends = _by_sentinels(denoising, marks)  # T5 ends with a mark
-        spans = draws.fitting(spans, target_room - 1 if ends else target_room + joint, joint)
+        most = target_room - 1 if ends else target_room + joint
+        spans, without_room = draws.fitting(spans, most, joint)
     fitting = sum(map(len, spans))
     if marks.most is not None and denoising.corruption != "delete":
         spans = draws.some(spans, marks.most)
-    return spans, fitting
+    return spans, fitting - sum(map(len, spans)), without_room
 
 
 def _by_sentinels(denoising: Denoising, marks: Marks) -> bool:
@@ -276,19 +275,23 @@ class _Draws:
             chosen[i] = spans[i][np.sort(order[:most])]
         return chosen
 
-    def fitting(self, spans: Sequence[Spans], most: int, marks: int) -> list[Spans]:
-        """Choose spans of each passage whose tokens, each with `marks` more, are at most `most`."""
-        chosen = list(spans)
+    def fitting(self, spans: Sequence[Spans], most: int, marks: int) -> tuple[list[Spans], int]:
+        """Choose spans of each passage whose tokens, each with `marks` more, are at most `most`.
+
+        Return the number of the others, too: a passage's first one is shortened if none fits.
+        """
+        chosen, others = list(spans), 0
         for i, own in enumerate(spans):
             sizes = own[:, 1] - own[:, 0] + marks
             if sizes.sum() <= most:
                 continue
             order = self._at(i, "target").permutation(len(own))
             chosen[i] = own[np.sort(order[sizes[order].cumsum() <= most])]
+            others += len(own) - len(chosen[i])
             if not len(chosen[i]) and most > marks:
                 begin = own[order[0], 0]
                 chosen[i] = np.asarray([[begin, begin + most - marks]], own.dtype)
-        return chosen
+        return chosen, others
 
     def inserted(
         self,

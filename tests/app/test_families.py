@@ -99,7 +99,7 @@ def test_sources_or_targets_without_room_for_text_are_one_line(call, what):
     ("name", "most", "says"),
     [
         ("t5", 512, "spans of the first 2 passages stay visible, as a source has at most 19"),
-        ("bart", 20, "as a target has at most 20 tokens: raise intermediate.max_target, lower"),
+        ("bart", 20, "wholly or in part, as a target has at most 20 tokens: raise intermediate"),
     ],
 )
 def test_a_warning_counts_spans_without_room(done, name, most, says):

@@ -157,6 +157,15 @@ def test_spans_beyond_the_sentinels_stay_visible_and_are_drawn(insert):
     assert kept == set(range(100, 120, 2))
 
 
+@pytest.mark.parametrize(("marks", "masked"), [(Marks(MASK), 8), (T5, 6)])
+def test_spans_that_exceed_a_target_are_counted_even_if_their_beginning_is_masked(marks, masked):
+    passages = [small.ids(range(100, 120), name=name) for name in "abc"]
+    spans = [as_spans(own) for own in ([(5, 20)], [(0, 3)], [(0, 9), (10, 20)])]
+    found = denoising_pairs(passages, spans, Denoising(), marks, 0, [0] * 3, target_room=8)
+    assert found.masked_tokens.tolist() == [masked, 3, masked]
+    assert (found.without_room, found.left_out) == (3, 0)
+
+
 def test_pegasus_masks_whole_sentences_by_a_token_of_their_own():
     """Zhang et al. 2020, Figure 1: [MASK1] for sentences, [MASK2] for tokens."""
     passage = small.ids(range(100, 112), [(0, 4), (4, 6), (6, 12)])

@@ -258,17 +258,18 @@ def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
         return
     written, most = steps.written(0), steps.specials.most
     reasons = (
-        (written.left_out, f"a source has at most {most} sentinels: "),
+        (written.left_out, f"as a source has at most {most} sentinels: mask longer spans"),
         (
             written.without_room,
-            f"a target has at most {steps.spec.max_target} tokens: raise {run.kind}.max_target, ",
+            f"wholly or in part, as a target has at most {steps.spec.max_target} tokens: raise "
+            f"{run.kind}.max_target",
         ),
     )
     for count, reason in reasons:
         if count:
             run.warn(
-                f"{count} spans of the first {steps.spec.batch_size} passages stay visible, as "
-                f"{reason}lower corpus.words or corpus.tokens, or mask fewer or longer spans"
+                f"{count} spans of the first {steps.spec.batch_size} passages stay visible, "
+                f"{reason}, mask less, or lower corpus.words or corpus.tokens"
             )
 
 
