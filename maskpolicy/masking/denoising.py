@@ -317,7 +317,7 @@ class _Draws:
                 extra = min(extra, int(spare[i]))
             new: int | NDArray[np.int32] = marks.mask
             if marks.most is not None:
-                extra = min(extra, marks.most - int(text.counts[i]))
+                extra = min(extra, marks.most - len(np.unique(rows[i][rows[i] < 0])))
                 new = next_number - np.arange(extra, dtype=np.int32)
                 next_number -= extra
             places = rng.integers(0, len(rows[i]) + 1, extra)

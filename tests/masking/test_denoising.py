@@ -291,6 +291,12 @@ def test_deleted_tokens_leave_nothing_behind(marks, drawn, permute):
     assert (found.spans, found.masked_tokens) == (len(spans), len(passage.tokens) - len(kept))
 
 
+def test_deleted_spans_take_no_sentinel_from_inserted_masks():
+    passage, spans = small.ids(range(100, 120)), as_spans([(i, i + 1) for i in range(0, 10, 2)])
+    found = denoising_pair(passage, spans, Denoising("delete", "full", insert=0.4), THREE)
+    assert [t for t in found.source.tolist() if t < 100] == [99, 98]
+
+
 def test_a_target_of_sentinels_needs_a_mask_for_every_span():
     passage, spans = small.ids(range(100, 104)), as_spans([(1, 3)])
     with pytest.raises(ConfigError, match="names each masked span by its sentinel"):
