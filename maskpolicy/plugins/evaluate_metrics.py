@@ -20,6 +20,7 @@ from maskpolicy.plugins.registry import Registered
 
 PREFIX = "evaluate:"
 EACH = "@example"  # ends the name of a corpus metric that is computed on single examples
+_OFFICIAL = "evaluate-metric"  # owner of the metrics that are named without one
 _RIGHT = "the quick brown fox jumps over the lazy dog and then it sleeps"
 _HALF = "yesterday the quick brown fox jumps"  # a prediction that is partly right
 _BEST = (1.0, 100.0)  # what right answers score; the second is divided by 100
@@ -41,7 +42,7 @@ def cached(metric: str) -> Path:
     if not name:
         raise ConfigError(f"metric {metric!r}: names no metric: write e.g. {PREFIX}rouge")
     place = Path(config.HF_MODULES_CACHE, "evaluate_modules", "metrics")
-    folders = (f"evaluate-metric--{name}", name.replace("/", "--"))
+    folders = (f"{_OFFICIAL}--{name}", name.replace("/", "--"))
     file = f"{name.rpartition('/')[2]}.py"
     scripts = [path for folder in folders for path in place.glob(f"{folder}/*/{file}")]
     if not scripts:
@@ -73,7 +74,9 @@ def register_from(module: ModuleType, path: Path) -> None:
 def _register(kind: type, path: Path) -> None:
     from datasets import DownloadConfig
 
-    name = f"{PREFIX}{path.stem}"
+    owner, _, own = path.parent.parent.name.partition("--")  # as the cache names its folders
+    is_of_user = own == path.stem and owner != _OFFICIAL
+    name = PREFIX + (f"{owner}/{own}" if is_of_user else path.stem)
     made: Any = None
     try:
         made = kind(keep_in_memory=True, seed=0)

@@ -158,17 +158,21 @@ def test_a_task_names_a_local_module_whose_code_is_in_the_keys(write, tmp_path):
         experiment(tmp_path, "evaluate:")
 
 
-def test_a_name_is_looked_up_in_the_local_cache_alone(write, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "folder"), [("rouge", "evaluate-metric--rouge"), ("someone/rouge", "someone--rouge")]
+)
+def test_a_name_is_looked_up_in_the_local_cache_alone(write, tmp_path, monkeypatch, name, folder):
     monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", str(tmp_path))
+    metric = f"evaluate:{name}"
     with pytest.raises(ConfigError, match="in the cache of evaluate"):
-        experiment(tmp_path, "evaluate:rouge")
-    place = tmp_path / "evaluate_modules" / "metrics" / "evaluate-metric--rouge" / ("a" * 64)
+        experiment(tmp_path, metric)
+    place = tmp_path / "evaluate_modules" / "metrics" / folder / ("a" * 64)
     place.mkdir(parents=True)
     write(ROUGE).rename(place / "rouge.py")
-    assert experiment(tmp_path, "evaluate:rouge").tasks[0].metrics == ("evaluate:rouge",)
-    assert len(str(discovery.find_metric("evaluate:rouge").version)) == 12
-    with pytest.raises(ConfigError, match="did you mean 'evaluate:rouge:rougeL'"):
-        experiment(tmp_path, "evaluate:rouge:rougel")
+    assert experiment(tmp_path, metric).tasks[0].metrics == (metric,)
+    assert len(str(discovery.find_metric(metric).version)) == 12
+    with pytest.raises(ConfigError, match=f"did you mean '{metric}:rougeL'"):
+        experiment(tmp_path, f"{metric}:rougel")
 
 
 REFUSED = {
