@@ -157,13 +157,13 @@ def fitted_fields(block: PolicyBlock) -> dict[str, Json]:
     """Return the fields that `fit` and `annotate` may read: all but those in `only_select`.
 
     If the policy is not learned, the latter have their defaults instead, so rows that differ only
-    in them share one annotation.
+    in them share one annotation. Fields without a default are always kept.
     """
-    drawn = hooks.only_select(block.policy)
+    known = schema.fields_of(type(block.policy))
+    drawn = [name for name in hooks.only_select(block.policy) if not known[name].is_required]
     keyed = without_omitted(type(block.policy), block.fields)
     kept = {name: value for name, value in keyed.items() if name not in drawn}
     if is_learned(block):
         return kept
-    known = schema.fields_of(type(block.policy))
-    defaults = {name: known[name].default for name in drawn if not known[name].is_required}
+    defaults = {name: known[name].default for name in drawn}
     return {**kept, **without_omitted(type(block.policy), plain(defaults, block.label))}

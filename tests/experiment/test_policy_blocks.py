@@ -15,6 +15,7 @@ from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.stages import policy_inputs
 from maskpolicy.plugins import discovery
 from tests.experiment.conftest import plugin
 
@@ -117,6 +118,18 @@ def test_a_row_learns_from_its_tasks_and_those_of_its_start(load_rows):
     assert [task.label for task in found] == ["wow", "zsre"]
     said = refused(load_rows, "{name: starts-from, train_on: [zsre], init: 3}")
     assert "init: must be the name or the block" in said
+
+
+@pytest.mark.parametrize(("name", "lines"), [("annotates", ()), ("learns", FITTED)])
+def test_a_field_without_a_default_is_read_by_all_stages_of_its_policy(folder, name, lines):
+    only = "only_select: ClassVar = ('ratio', 'share')"
+    text = plugin(name, "ratio: Rate", *lines[:1], "share: Rate = 0.5", *lines[1:], only)
+    (folder / f"{name}.py").write_text(text.replace("Any\n", "Any, ClassVar\n", 1))
+    discovery.load_file(folder / f"{name}.py")
+    given = {"name": name, "ratio": 0.2, "share": 0.1}
+    block = policy_block({**given, **({"train_on": []} if lines else {})}, "it", {})
+    read = policy_inputs.reader(block).instance()
+    assert (read.ratio, read.share) == (0.2, 0.5)
 
 
 def test_a_class_that_types_train_on_as_text_is_told_the_type(folder, load_rows):
