@@ -136,6 +136,8 @@ def test_a_shortened_example_has_the_words_that_are_kept():
     short = made.shortened(kept)
     assert (short.source, short.context) == ("go it!", "He")
     assert replace(made, second=None).shortened(kept[:4]).context is None
+    without_words = replace(made, second=small.passage(""))
+    assert without_words.shortened(kept[:4]).context == ""
 
 
 def test_a_text_to_text_model_reads_both_texts_as_two_lines():

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -160,8 +161,8 @@ class Tools:
 
 def _text(passage: Passage, kept: NDArray[np.bool_]) -> str:
     ends = passage.offsets[passage.words[:, 1] - 1, 1].tolist()
-    starts = [0, *ends[:-1]]
-    parts = (passage.text[a:b] for a, b, keep in zip(starts, ends, kept, strict=True) if keep)
+    words = zip(pairwise([0, *ends]), kept, strict=True)
+    parts = (passage.text[begin:end] for (begin, end), keep in words if keep)
     return "".join(parts).strip()
 
 
