@@ -160,20 +160,20 @@ def select(
     return spans
 
 
-def _drawing(policy: Any, progress: float, seed: int) -> Callable[[Passage, int], Any]:
+def _drawing(
+    policy: Any, progress: float, seed: int, purpose: str = "distribution"
+) -> Callable[[Passage, int], Any]:
     """Return the function that gives the policy for a passage in an epoch.
 
     Its fields that follow a schedule have the values of `progress`, and those with a distribution
-    have numbers drawn for the passage, always the same in an epoch.
+    have numbers drawn for the passage, always the same in an epoch; `purpose` names their stream.
     """
     now = at_progress(policy, progress)
     names = drawn_fields(now)
     if not names:
         return lambda passage, epoch: now
     streams = Streams()
-    return lambda passage, epoch: at_draw(
-        now, names, streams.at(seed, epoch, passage.id, "distribution")
-    )
+    return lambda passage, epoch: at_draw(now, names, streams.at(seed, epoch, passage.id, purpose))
 
 
 def loss_weights(
@@ -369,13 +369,14 @@ class Masker:
     def _draw(
         self, passages: Sequence[Passage], seed: int, epochs: Sequence[int], progress: float
     ) -> NDArray[np.int64]:
-        policy, streams = at_progress(self.policy, progress), Streams()
+        policy, streams = self.policy, Streams()
+        drawn_of = _drawing(policy, progress, seed, f"distribution {self.level}")
         more = dict.fromkeys(hooks.CHOOSE_MEMBER.extra(policy), progress)
         drawn = []
         with policy_errors(policy, lambda: f"choose_member of passage {passage.id!r}"):
             for passage, epoch in zip(passages, epochs, strict=True):
                 rng = streams.at(seed, epoch, passage.id, f"member {self.level}")
-                number = policy.choose_member(passage, rng, **more)
+                number = drawn_of(passage, epoch).choose_member(passage, rng, **more)
                 if not isinstance(number, int | np.integer) or not 0 <= number < len(self.members):
                     raise ConfigError(
                         f"{policy_name(policy)}, passage {passage.id!r}: choose_member must "

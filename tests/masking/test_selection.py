@@ -16,6 +16,7 @@ from maskpolicy.policies.mixture import Mixture
 from refusals import refused
 
 from maskpolicy import ConfigError, Passage, as_spans, choose, draw, draw_highest, draw_weighted
+from maskpolicy.core.distribution import Distribution
 from maskpolicy.core.errors import PluginError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising, Spans
@@ -178,6 +179,30 @@ def test_members_are_drawn_by_their_weights_which_may_follow_a_schedule():
     inner = {"name": "mixture", "members": ["random"], "weights": [{"start": 1, "end": 0}]}
     nested = Mixture((inner, "random"))
     assert Masker.of(nested, Denoising()).follows_progress
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Chooses the second member with this probability."""
+
+    share: Any
+    members: tuple[Any, ...]
+
+    def choose_member(self, passage, rng):
+        return int(rng.random() < self.share)
+
+
+def test_members_are_drawn_by_numbers_of_their_own_that_may_have_a_distribution():
+    uniform = {"distribution": "uniform"}
+    members = [{**member(join), "ratio": uniform} for join in ("mask", "none")]
+    policy = Shared(Distribution("uniform"), tuple(members))
+    assert drawn(policy)["maskspans"] == pytest.approx(300, abs=50)
+    masker, passage = Masker.of(policy, Denoising()), small.ids(range(50))
+    found = masker.select([[passage]] * 2, [0] * 600, 0, range(600))
+    for join in ("mask", "none"):  # whose rates are as if there were one
+        pairs = zip(found.denoisings, found.spans, strict=True)
+        shares = [np.diff(own).sum() / 50 for how, own in pairs if how.join == join]
+        assert np.mean(shares) == pytest.approx(0.5, abs=0.07)
 
 
 @pytest.mark.parametrize("wrong", [2, -1, "x", None, 0.5])
