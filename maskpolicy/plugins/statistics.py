@@ -245,5 +245,7 @@ def _numbers(numbers: Mapping[Key, float]) -> NDArray[Any]:
     for kind, wide in ((int | np.integer, np.int64), (float | np.floating, np.float64)):
         if all(issubclass(each, kind) and each is not bool for each in kinds):
             return np.fromiter(numbers.values(), wide, len(numbers))
-    odd = next(v for v in numbers.values() if not isinstance(v, int | np.integer) or v is True)
+    odd = next(
+        v for v in numbers.values() if type(v) is bool or not isinstance(v, int | np.integer)
+    )
     raise ConfigError(f"statistics must be whole numbers, not {odd!r:.60}")

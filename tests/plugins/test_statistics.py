@@ -59,6 +59,7 @@ def test_keys_with_one_hash_are_told_apart(found, absent):
         ({"a": "b"}, "statistics must be whole numbers, not 'b'"),
         ({"a": 1, "b": 0.5}, "statistics must be whole numbers, not 0.5"),
         ({"a": True}, "not True"),
+        ({"a": 1, "b": False}, "not False"),
     ],
 )
 def test_other_keys_and_numbers_are_refused(numbers, says):
