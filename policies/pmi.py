@@ -69,6 +69,8 @@ class PMI:
             raise DataError(
                 f"policy pmi: no n-gram occurs {self.min_count} times in the corpus: lower "
                 "min_count, or use a larger corpus"
+                if self.entries > 1
+                else "policy pmi: entries: 1 has no room for an n-gram of two words: give more"
             )
         return found
 

@@ -93,6 +93,9 @@ def test_the_vocabulary_has_the_best_of_each_length_that_occur_often_enough():
     assert lengths == {2: 2, 3: 1}  # 2 bigrams, 1 trigram, no others
     with pytest.raises(DataError, match="no n-gram occurs 30 times in the corpus: lower min_count"):
         statistics_of(PMI(min_count=30), word_passages())
+    assert len(statistics_of(PMI(entries=2), word_passages())) == 1
+    with pytest.raises(DataError, match="pmi: entries: 1 has no room for an n-gram of two words"):
+        statistics_of(PMI(entries=1), word_passages())
 
 
 def test_ngrams_stop_at_punctuation_and_the_longer_of_two_nested_ones_is_the_unit():
