@@ -84,12 +84,13 @@ def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, 
 @pytest.mark.parametrize(("damaged", "first"), [(False, "5/6"), (True, "3/6")])
 def test_a_stage_resumes_from_its_newest_checkpoint_that_is_whole(store, damaged, first):
     stages = [node("a", 1)]
-    interrupted(store, stages[0], 5)
+    interrupted(store, node("a", 1, pause=0.05), 5)
     newest = store.root / "checkpoints" / stages[0].key / f"{4:012d}" / "state.json"
     if damaged:
         newest.write_text(newest.read_text().replace("1", "2", 1))
     events: list[Event] = []
-    execute(stages, store, events.append)
+    (outcome,) = execute(stages, store, events.append).values()
+    assert outcome.seconds >= 0.05 * (2 if damaged else 4)  # also those of the first attempt
     assert words(events)[1] == f"a {first}"
     assert tiny.content(store, stages) == tiny.alone(stages)
 

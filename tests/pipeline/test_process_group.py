@@ -62,10 +62,19 @@ def test_two_processes_share_the_threads_and_the_first_one_judges_for_both(tmp_p
 
 
 @pytest.mark.usefixtures("in_forks")
-def test_the_error_of_one_process_is_that_of_the_stage(tmp_path):
+def test_the_error_of_one_process_is_that_of_the_stage_whose_seconds_count_later(tmp_path):
     outcome, _, _ = train(tmp_path, 6, how="wrong", at=3)
     assert outcome.error == "row 7 of it.jsonl has no answer"
     assert type(outcome.exception).__name__ == "DataError"
+    store = Store(tmp_path / "store")
+    checkpoints = store.checkpoints(outcome.stage.key)
+    step, folder = checkpoints.latest()
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    del files["MANIFEST.json"]
+    checkpoints._before = 1000.0
+    checkpoints.save(step, lambda to: [(to / name).write_bytes(files[name]) for name in files])
+    (outcome,) = execute([outcome.stage], store).values()
+    assert (outcome.error, outcome.seconds > 1000) == (None, True)
 
 
 @pytest.mark.slow

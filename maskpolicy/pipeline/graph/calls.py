@@ -123,11 +123,11 @@ def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Repor
     clear, digest = run.checkpoints.clear, store.hash_file
     try:
         with (
-            store.write(call.key, record) as out,
+            store.write(call.key, record, run.checkpoints) as out,
             changed_files.guarded(params, clear, call.files, digest),
         ):
             if call.local.processes > 1:
-                run.facts.update(_together(call, out, report))
+                run.facts.update(_together(call, out, run))
             else:
                 kind_of(call.kind).function(params, inputs, out, run)
             isolation.name_unkeyed(call.files)
@@ -235,7 +235,7 @@ def _opened(place: str, folder: str | None) -> Store:
 # In several processes of one machine
 
 
-def _together(call: Call, out: Path, report: Report) -> dict[str, Json]:
+def _together(call: Call, out: Path, run: StageRun) -> dict[str, Json]:
     """Compute a stage in `call.local.processes` processes, and return its facts.
 
     Raises what the stage function raises, and Lost if a member was killed.
@@ -247,11 +247,11 @@ def _together(call: Call, out: Path, report: Report) -> dict[str, Json]:
     rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     threads = call.threads or torch.get_num_threads()
     own = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
-    _opened(call.store, call.cache).checkpoints(call.key).latest()  # removes damaged ones
+    run.checkpoints.latest()  # removes damaged ones
     with ExitStack() as members:
         futures: list[Future[dict[str, Json]]] = []
         for rank in range(count):
-            told = (lambda *about: None) if rank else report  # only the first member reports
+            told = (lambda *about: None) if rank else run.advance  # only the first member reports
             process = members.enter_context(Process(imports=False))
             task = partial(_member, own, out, rank, count, rendezvous.port)
             futures.append(process.submit(task, told))

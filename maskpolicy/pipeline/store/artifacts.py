@@ -73,7 +73,6 @@ class Store:
         self.temporary: Any = None  # the TemporaryDirectory that the store lies in, if any
         self.disk = Disk(self.root, option)
         self.digests = Digests(self.disk)
-        self._under_way: dict[str, Checkpoints] = {}
         self.lock, self.is_busy = self.disk.lock, self.disk.is_busy
         self.hash_file, self.cut_file = self.digests.data_file, self.digests.cuts
 
@@ -243,30 +242,30 @@ class Store:
         return self.mirror is not None or self.disk.note(_IN_USE, name) is not None
 
     @contextmanager
-    def write(self, key: str, record: Mapping[str, Json]) -> Iterator[Path]:
+    def write(
+        self, key: str, record: Mapping[str, Json], checkpoints: Checkpoints | None = None
+    ) -> Iterator[Path]:
         """Hold a key, yield a temporary folder, and commit it as the key's artifact at the end.
 
-        `record` (JSON) describes the stage; the manifest gets it at the end of the block. If the
-        block raises, the folder is removed and the checkpoints stay. If the key already has an
-        artifact, that one stays, and a difference is logged. Raises StoreError for a full disk.
+        `record` (JSON) describes the stage; the manifest gets it at the end of the block, with the
+        seconds of the `checkpoints` from which the block resumes. If the block raises, the folder
+        is removed and the checkpoints stay. If the key already has an artifact, that one stays, and
+        a difference is logged. Raises StoreError for a full disk.
         """
         plain(record, "record")  # raises an error now rather than after hours of computation
         with self.lock(key, wait=True):
-            self._under_way[key] = checkpoints = self.checkpoints(key)
-            try:
-                with self.disk.temporary(key) as folder:
-                    yield folder
-                    facts = {
-                        "key": key,
-                        "record": plain(record, "record"),
-                        **manifest.surroundings(str(record.get("kind", ""))),
-                        "committed": datetime.now(UTC).isoformat(timespec="microseconds"),
-                        "seconds": round(checkpoints.seconds, 3),
-                    }
-                    self._commit(key, folder, facts)
-                checkpoints.clear()
-            finally:
-                del self._under_way[key]
+            checkpoints = checkpoints or self.checkpoints(key)
+            with self.disk.temporary(key) as folder:
+                yield folder
+                facts = {
+                    "key": key,
+                    "record": plain(record, "record"),
+                    **manifest.surroundings(str(record.get("kind", ""))),
+                    "committed": datetime.now(UTC).isoformat(timespec="microseconds"),
+                    "seconds": round(checkpoints.seconds, 3),
+                }
+                self._commit(key, folder, facts)
+            checkpoints.clear()
 
     def adopt(self, artifact: Artifact) -> None:
         """Commit a copy of another store's artifact, with the facts of its manifest.
@@ -324,8 +323,8 @@ class Store:
                 self.checkpoints(key).clear()
 
     def checkpoints(self, key: str) -> Checkpoints:
-        """Return the checkpoints of a key; inside `write`, those whose seconds are recorded."""
-        return self._under_way.get(key) or Checkpoints(self.disk, key, self.mirror)
+        """Return the checkpoints of a key, with a clock that starts now."""
+        return Checkpoints(self.disk, key, self.mirror)
 
     def touch(self, key: str) -> None:
         """Record that an artifact is used now, if the store can be written."""
