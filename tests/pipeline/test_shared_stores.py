@@ -26,6 +26,7 @@ from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
+from maskpolicy.pipeline.store.upkeep import prune
 
 # one host
 
@@ -112,6 +113,18 @@ def test_without_locks_nobody_removes_what_another_process_writes(store, no_lock
         with Store(store.root).lock(KEY) as is_mine:
             assert is_mine
         assert out.exists()
+
+
+def test_without_locks_a_second_command_keeps_what_the_first_uses(store, no_locks):
+    run, second = "d" * 64, Store(store.root)
+    commit(store)
+    with store.using([KEY], run):
+        with second.using([OTHER]):
+            assert second.in_use() == {KEY}
+        prune(second, older=0)
+        assert store.knows_run(run)
+    assert text_of(Store(store.root)) == "content"
+    assert second.in_use() == set()
 
 
 def test_a_run_of_another_host_is_known_although_its_lock_is_not(store, monkeypatch):

@@ -224,14 +224,17 @@ class Store:
             yield
 
     def in_use(self) -> set[str]:
-        """Return the keys that other running processes keep (see `using`)."""
+        """Return the keys that other running processes keep (see `using`).
+
+        Without locks, nobody knows which processes run, so all lists count.
+        """
         needed: set[str] = set()
         for run in (path.stem for path in self.disk.entries(_IN_USE)):
             if self.disk.holds(run):
                 continue
             with self.lock(run) as has_ended:
                 note = self.disk.note(_IN_USE, run) or {}
-                if not has_ended:
+                if not has_ended or not self.disk.has_locks:
                     needed.update(note.get("keys", ()))
                 elif note.get("host", self.disk.HOST) == self.disk.HOST:
                     self.disk.remove_note(_IN_USE, run)  # another host may not share its locks

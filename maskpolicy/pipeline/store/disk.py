@@ -50,6 +50,7 @@ class Disk:
         self.root = root
         self._option = option
         self._held: set[str] = set()
+        self.has_locks = True  # until the file system refuses one
 
     def folder(self, *names: str) -> Path:
         """Return a sub-folder; if it does not exist, create it and flush it to disk."""
@@ -131,6 +132,7 @@ class Disk:
         except StoreError as error:
             if getattr(error.__cause__, "errno", None) not in _LOCKLESS:
                 raise
+            self.has_locks = False
         self._held.add(key)
         try:
             for leftover in self.leftovers(key) if lock.is_locked else ():
