@@ -231,6 +231,21 @@ def test_older_keeps_what_was_committed_or_used_since(mirrored, bucket, monkeypa
     assert below(bucket, "checkpoints") == []
 
 
+@pytest.mark.parametrize("older", [None, 0])
+def test_checkpoints_of_a_run_on_another_machine_stay(mirrored, bucket, tmp_path, older):
+    there = open_store(mirrored.place, tmp_path / "there")
+    commit(there, THIRD)
+    there.drop(THIRD)
+    save(mirrored, OTHER)  # an earlier run, here
+    with there.using([KEY, OTHER, THIRD]):
+        save(there, OTHER, 5)
+        save(there, THIRD, 5)  # computed again
+        bucket.write(f"checkpoints/{KEY}/files/dd/{'d' * 64}", b"of the first checkpoint")
+        before = below(bucket, "checkpoints")
+        prune(mirrored, older=older)
+        assert below(bucket, "checkpoints") == before
+
+
 def test_a_run_that_goes_on_records_its_use_again(mirrored, bucket, monkeypatch):
     for module in (execution, mirror):
         monkeypatch.setattr(module, "RECORDED", timedelta(0))

@@ -103,34 +103,33 @@ def _prune_key(store: Store, key: str, name: str, path: Path, since: float) -> N
     elif name == "dropped" and is_committed:
         _delete(path)
     elif name == "checkpoints" and path.exists():
-        checkpoints = store.checkpoints(key)
         is_done = store.recall(key) is not None  # also if it was dropped
-        if is_done or path.stat().st_mtime < since or checkpoints.latest() is None:
-            checkpoints.clear()
+        if is_done or path.stat().st_mtime < since or store.checkpoints(key).latest() is None:
+            store.disk.discard(key, path)  # those in a bucket stay: another machine may need them
 
 
 def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
     """Remove from a bucket what `prune` removes from a folder.
 
-    `older` are days since the commit, or since a run last recorded that it uses the artifact. Files
-    that no manifest lists are removed a day after they were written.
+    `older` are days since the commit, or since a run last recorded that it uses the artifact. What
+    a run has recorded within a day stays. Files that no manifest lists are removed a day after they
+    were written.
     """
     bucket = mirror.bucket
     clock = now(bucket)
     since = None if older is None else clock - timedelta(days=older)
+    oldest = clock - timedelta(days=max(1, older or 0))  # a run records its use twice a day
+    records, used = bucket.entries(USED), set[str]()
+    for entry in records:
+        if entry.modified >= oldest:
+            with suppress(ValueError):  # not written by maskpolicy
+                listed = json.loads(bucket.read(entry.name) or b"")
+                used.update(key for key in listed if isinstance(key, str))
     if since is not None:
         artifacts = bucket.entries("artifacts")
         recent = [Path(entry.name).stem for entry in artifacts if entry.modified >= since]
-        # a run that goes on records its use twice a day
-        oldest = min(since, clock - timedelta(days=1))
-        records = bucket.entries(USED)
-        for entry in records:
-            if entry.modified >= oldest:
-                with suppress(ValueError):  # not written by maskpolicy
-                    listed = json.loads(bucket.read(entry.name) or b"")
-                    recent += [key for key in listed if isinstance(key, str)]
         bucket.delete(entry.name for entry in records if entry.modified < oldest)
-        for key in _unused(store.committed(), store.records(), recent):
+        for key in _unused(store.committed(), store.records(), [*used, *recent]):
             store.drop(key)
     there = mirror.committed(afresh=True)
     bucket.delete(entry.name for entry in bucket.entries("quarantine"))
@@ -141,7 +140,7 @@ def _prune_bucket(store: Store, mirror: Mirror, older: float | None) -> None:
         written[entry.name.split("/")[1]].append(since is not None and entry.modified < since)
     for key, are_old in written.items():
         is_done = key in there or f"dropped/{key}.json" in dropped
-        if is_key(key) and (is_done or all(are_old) or not mirror.steps(key)):
+        if is_key(key) and key not in used and (is_done or all(are_old) or not mirror.steps(key)):
             store.checkpoints(key).clear()
     listed_files = {
         file["sha256"] for sealed in mirror.manifests(there).values() for file in sealed["files"]
