@@ -13,6 +13,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.execution import execute, ranks_of
 from maskpolicy.pipeline.graph.nodes import Stage, stage, topological, users_of
+from maskpolicy.pipeline.store.opening import open_store
 
 
 def test_a_golden_key():
@@ -115,6 +116,21 @@ def test_another_choice_computes_only_what_it_takes(store, count, since):
     assert since() == []
     execute([graph(count, chosen=2)], store)
     assert since() == ["model 2", "test 2"]  # the model had been dropped
+
+
+def test_a_choice_that_is_damaged_in_a_bucket_is_made_again(url, bucket, count, since, tmp_path):
+    cell, store = graph(count), open_store(url, tmp_path / "here")
+    execute([cell], store)
+    since()
+    store.drop(cell.key)
+    choice = cell.inputs[nodes.CHOICE].key
+    (file,) = store.peek(choice)["files"]
+    bucket.delete([f"blobs/sha256/{file['sha256'][:2]}/{file['sha256']}"])
+    there = open_store(url, tmp_path / "there")
+    assert there.file(choice, nodes.FILE) is None
+    assert execute([cell], there)[cell.key].error is None
+    assert since() == []
+    assert there.verify(choice) is None
 
 
 def test_a_choice_that_fails_computes_no_option(store, count, since):

@@ -136,7 +136,7 @@ class Store:
         path = self.path(key) / name
         if self.mirror and not self.path(key).exists():
             path = self.root / "files" / entry["sha256"] / Path(name).name
-            with self._fetching(key) as folder:
+            with self._fetching(key) as folder, suppress(manifest.Damaged):
                 if not path.exists():
                     self.mirror.fetch(entry["sha256"], folder / path.name)
                     self.disk.folder("files", entry["sha256"])
