@@ -195,6 +195,8 @@ def _damaged(order: Iterable[Stage], store: Store) -> Iterator[Stage]:
     """Yield the stages with damaged artifacts; log these artifacts and move them to quarantine/."""
     for stage in order:
         if store.has(stage.key) and store.verify(stage.key) is not None:
+            if store.mirror:
+                store.forget(stage.key)  # a whole copy would hide the damage in the bucket
             store.get(stage.key)
             if not stage.transient:
                 yield stage

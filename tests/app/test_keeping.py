@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from small import EXPERIMENT
 from stores import FOURTH, KEY, OTHER, THIRD, commit, names, text_of
+from tiny import node
 
+from maskpolicy.app.file_to_folder import _damaged
 from maskpolicy.core import hardware
+from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import size
@@ -110,6 +113,17 @@ def test_verify_finds_what_is_damaged_and_du_measures(call, folder, url, place):
     assert code == 1
     assert "does not match" in out and "3 artifacts, 1 damaged" in out
     assert "computes it again" in err
+
+
+def test_a_run_that_verifies_a_bucket_repairs_it_although_its_own_copies_are_whole(url, tmp_path):
+    a, store = node("a"), open_store(url, tmp_path / "cache")
+    execute([a], store)
+    store.get(a.key)
+    (path, *_) = (tmp_path / "bucket" / "blobs").rglob("*/*/*")
+    path.write_bytes(b"damaged")
+    assert list(_damaged([a], store)) == [a]
+    assert not execute([a], store)[a.key].hit
+    assert store.verify(a.key) is None
 
 
 def test_prune_prints_what_it_frees(call, folder):
