@@ -366,9 +366,9 @@ class _Execution:
         for stage in self.order:
             if stage.key not in wanted:
                 self.store.tidy(stage.key)
-                seconds = (self.store.recall(stage.key) or {}).get("seconds", 0.0)
-                hit = is_first or self.store.has(stage.key)
-                self._finish(Outcome(stage, seconds=seconds, hit=hit))
+                known = self.store.recall(stage.key)
+                seconds = 0.0 if known is None else known["seconds"]
+                self._finish(Outcome(stage, seconds=seconds, hit=is_first or known is not None))
                 self._drop(() if is_first else stage.inputs.values())
 
     def _drop(self, stages: Iterable[Stage]) -> None:
