@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
-from maskpolicy.pipeline.graph.costs import Costs, known_costs, time_left
+from maskpolicy.pipeline.graph.costs import Costs, known_costs, on_their_own, time_left
 from maskpolicy.pipeline.graph.events import Event, Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological, users_of
 from maskpolicy.pipeline.graph.planning import missing
@@ -171,6 +171,7 @@ class Forecast:
         `workers` is the number of stages that are computed at a time.
         """
         self._open = {stage.key: stage for stage in order if stage.key in lacking}
+        self._own = {stage.key for stage in on_their_own(list(self._open.values()))}
         self._users = users_of(order)
         self._workers = workers
         self._costs = costs
@@ -179,9 +180,12 @@ class Forecast:
 
     def finish(self, stage: Stage, seconds: float, computed: bool) -> None:
         """Note that a stage is finished, and learn from the seconds that it took."""
-        if self._open.pop(stage.key, None) is not None and computed and seconds:
+        is_own = self._open.pop(stage.key, None) is not None and stage.key in self._own
+        if is_own and computed and seconds:
             self._costs.learn(stage.kind, stage.keyed, seconds)
             self._spent += seconds
+        if not computed:  # it may have failed, and then its by-products are trained on their own
+            self._own |= {byproduct.key for byproduct in stage.byproducts.values()}
 
     def left(self, busy: Mapping[str, Task]) -> tuple[float | None, Collection[str]]:
         """Return the seconds left, or None if unknown, and the kinds of stages of unknown time.
@@ -189,7 +193,8 @@ class Forecast:
         `busy` has the stages under way by key. Stages of unknown time count as 0 seconds.
         """
         needs, unknown = {}, set()
-        rest = list(self._open.values())  # a copy: another thread may finish one meanwhile
+        opened = list(self._open.values())  # a copy: another thread may finish one meanwhile
+        rest = [stage for stage in opened if stage.key in self._own]
         for stage in rest:
             cost, part = self._costs.of(stage), busy.get(stage.key)
             seconds = None if cost is None else cost.seconds

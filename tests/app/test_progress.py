@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from rich.console import Console
-from tiny import Failure, TinyLocal, node
+from tiny import Failure, TinyLocal, node, training
 
 from maskpolicy.app import progress
 from maskpolicy.app.progress import Detail, Display, Forecast, RunProgress
@@ -16,7 +16,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.pipeline.graph.costs import Costs
 from maskpolicy.pipeline.graph.events import Event
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage
+from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.store.artifacts import Store
 
 PATIENCE = 60  # seconds until a line that never comes fails the test
@@ -81,6 +81,24 @@ def test_the_time_left_of_a_run_is_that_of_its_open_stages():
     assert ahead({}) == (0.0, "0 of 3 stages, about 60 s left")
     ahead.finish(a, 20.0, computed=True)
     assert ahead({}) == (pytest.approx(1 / 3), "1 of 3 stages, about 40 s left")
+
+
+@pytest.mark.parametrize(
+    ("computed", "seconds", "left"), [(True, (10.0, 0.1), (20, 20)), (False, (3.0, 40.0), (30, 50))]
+)
+def test_a_byproduct_takes_no_time_unless_the_training_that_leaves_it_fails(
+    computed, seconds, left
+):
+    users, costs = training(), Costs()
+    early, long = (each.inputs["x"] for each in users)
+    costs.learn("tiny-walk", long.keyed, 10.0)
+    order = topological(users)
+    ahead = Forecast(order, {one.key for one in order}, costs, 1)
+    assert ahead.left({}) == (30.0, set())
+    ahead.finish(long, seconds[0], computed)
+    assert ahead.left({}) == (left[0], set())
+    ahead.finish(early, seconds[1], computed=True)
+    assert ahead.left({}) == (left[1], set())
 
 
 # the events of a run
