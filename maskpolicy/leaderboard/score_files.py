@@ -105,9 +105,11 @@ def named(
             raise ConfigError(
                 f"--column {name}={own}: write NAME=COLUMN; NAME is one of {', '.join(NAMES)}"
             )
+        if [*columns.values()].count(own) > 1:
+            raise ConfigError(f"--column {name}={own}: two names have this column: leave one out")
         if own not in frame:
             raise DataError(f"{where}no column {own} (there are: {', '.join(map(str, frame))})")
-    renamed = {columns.get(name, name): name for name in NAMES if columns.get(name, name) in frame}
+    renamed = {own: name for name, own in _wanted(columns).items() if own in frame}
     if not frame.columns.is_unique:
         raise DataError(f"{where}two columns have the same name: rename one")
     frame = frame[list(renamed)].rename(columns=renamed).reset_index(drop=True)
@@ -135,6 +137,12 @@ def named(
         if name not in frame:
             raise DataError(f"{where}no column {name}: --column {name}=NAME says what it is called")
     return frame[[name for name in COLUMNS if name in frame]]
+
+
+def _wanted(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of each name: its own, unless `columns` gives that to another name."""
+    free = {*NAMES} - {*columns.values()}
+    return {name: columns.get(name, name) for name in NAMES if name in columns or name in free}
 
 
 def _scored(frame: DataFrame, where: str) -> list[float]:
@@ -170,7 +178,7 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
     from pyarrow import json as lines
     from pyarrow import parquet
 
-    wanted = {name: columns.get(name, name) for name in NAMES}
+    wanted = _wanted(columns)
     try:
         if path.suffix == ".parquet":
             there = parquet.read_schema(path).names
@@ -179,7 +187,7 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
             return _checked(parquet.read_table(path, columns=there))
         if path.suffix == ".jsonl":
             frame = _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
-            names = [wanted[name] for name in (PREDICTION, REFERENCE) if wanted[name] in frame]
+            names = [wanted[n] for n in (PREDICTION, REFERENCE) if wanted.get(n) in frame]
             if not names:
                 return frame
             rows = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
@@ -202,7 +210,9 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
         if len(there) > len({*there}):
             raise DataError(f"{path}: two columns have the same name: rename one")
         frame = tables.read_csv(path, read, parse, convert).to_pandas()
-        texts = (each for name in frame if name != wanted["score"] for each in frame[name].unique())
+        texts = (
+            each for name in frame if name != wanted.get("score") for each in frame[name].unique()
+        )
         if any("\n" in str(each) for each in texts) and (fault := _fault(path)):
             raise DataError(f"{path}{fault}")  # a quote of a text has joined lines to one cell
         return frame

@@ -95,6 +95,23 @@ def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
     assert list(frame["seed"]) == ["3"] * 12 + ["0"] * 12
 
 
+def test_a_column_may_be_called_as_another_name(tmp_path):
+    frame = pd.DataFrame(LINES).rename(columns={"model": "run", "id": "example", "kind": "score2"})
+    swapped = frame.rename(columns={"task": "score", "score": "task"})
+    for table, columns in ((frame, {}), (swapped, {"task": "score", "score": "task"})):
+        columns = {"system": "run", **columns}
+        for kind, write in WRITERS.items():
+            write(table, tmp_path / f"scores.{kind}")
+            rows = board_of(tmp_path / f"scores.{kind}", columns=columns)["rows"]
+            assert [(row["policy"], [*row["scores"]]) for row in rows] == [
+                ("one", ["qa"]),
+                ("two", ["qa"]),
+            ]
+    assert set(mp.board(frame, columns={"system": "run"}).scores()["policy"]) == {"one", "two"}
+    with pytest.raises(ConfigError, match="system=run: two names have this column"):
+        mp.board(frame, columns={"system": "run", "seed": "run"})
+
+
 def test_the_command_writes_all_forms(tmp_path, call, refused):
     pd.DataFrame(LINES).to_csv(tmp_path / "scores.csv", index=False)
     named = [word for name, own in COLUMNS.items() for word in ("--column", f"{name}={own}")]
