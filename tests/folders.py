@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,11 +19,14 @@ from maskpolicy.core.keys import digest
 from maskpolicy.core.types import Json
 from maskpolicy.data import world
 from maskpolicy.data.taskfiles import sources
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.world_settings import SUBJECT_KINDS
 from maskpolicy.leaderboard.board import Board
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import STEP, VERSION, Run, cell_name, read_run
+from maskpolicy.leaderboard.results.collecting import collect
+from maskpolicy.pipeline.stages import build
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import discovery, registry
 from maskpolicy.plugins.discovery import find_plugin
@@ -114,6 +118,14 @@ def run_experiment(folder: Path, text: str, out: str = "run") -> Path:
     words = ["run", folder / "tiny.yaml", "--out", folder / out, "--store", folder / "store"]
     assert not app([str(word) for word in words], standalone_mode=False)
     return folder
+
+
+def collect_without_store(folder: Path, out: str, place: Path) -> Path:
+    """Copy a run of tiny.yaml to `place`, and collect it with an empty store and no cell run."""
+    experiment, store = load_experiment(folder / "tiny.yaml"), Store(place / "empty")
+    copied = shutil.copytree(folder / out, place / out)
+    collect(experiment, build(experiment, store.hash_file), {}, store, copied)
+    return copied
 
 
 def board(*where: Path, **settings: Any) -> Board:

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import folders
 import pytest
 import small
 
@@ -65,6 +66,12 @@ def test_a_part_keeps_what_is_there_already(parted):
     again = read_run(parted / "row")
     assert again.left_out == ("original--zsre--0",)
     assert len(again.results) == 5
+
+
+def test_a_part_keeps_results_as_they_are_when_the_store_is_gone(parted, tmp_path):
+    again = folders.collect_without_store(parted, "row", tmp_path)
+    assert json.loads((again / "results/random--zsre--0.json").read_text())["text"]
+    assert folders.contents(again / "results") == folders.contents(parted / "row" / "results")
 
 
 def run(done, parted, out, *words, text=TINY):

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import folders
 import pytest
 import small
 
@@ -120,6 +121,12 @@ def test_a_cell_has_the_key_of_the_cell_with_the_chosen_value(tuned):
     assert early.inputs[nodes.CHOICE].key == cell.inputs["choice"].key
     trained = [o.inputs["model"].inputs["model"] for o in nodes.options(early).values()]
     assert {training.params.until for training in trained} == {1}
+
+
+def test_a_part_keeps_what_was_chosen_when_the_store_is_gone(tuned, tmp_path):
+    again = folders.collect_without_store(tuned, "out", tmp_path)
+    assert result(tuned).tuning
+    assert folders.contents(again / "results") == folders.contents(tuned / "out" / "results")
 
 
 def test_every_form_says_what_was_chosen_and_what_it_cost(tuned, done):

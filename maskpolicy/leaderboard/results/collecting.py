@@ -179,7 +179,9 @@ def _result(
         known = read_result(path) if path.is_file() else None
         if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
             return None
-        names = ("tuning", "majority", "audit", "shrunk", "weights")
+        if known.tuning and not tuning:  # the store has lost which candidate was chosen
+            return known
+        names = ("majority", "audit", "shrunk", "weights", "text")
         kept: Json = {name: getattr(result, name) or getattr(known, name) for name in names}
         return replace(result, metrics=known.metrics, work=known.work, **kept)
     # verified again, and fetched again from a bucket: other commands may prune local copies
