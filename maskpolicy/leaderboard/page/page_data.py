@@ -206,6 +206,9 @@ def _task(board: Board, task: str) -> Json:
 def _cell(row: BoardRow, task: str, folders: Sequence[Path], stages: Mapping[str, int]) -> Json:
     score = row.scores[task]
     own = {seed: cell for (t, seed), cell in row.cells.items() if t == task}
+    firsts = (next(iter(cells.values())) for cells in (row.cells, own or row.cells))
+    usual, mine = map(joined_rows.row_config, firsts)
+    differing = {key: mine.get(key) for key in usual | mine if mine.get(key) != usual.get(key)}
     return {
         "seeds": {
             str(seed): {
@@ -220,4 +223,5 @@ def _cell(row: BoardRow, task: str, folders: Sequence[Path], stages: Mapping[str
         "parts": {metrics.title(name): v for name, v in score.parts.items()} if score else {},
         "delta": score and score.delta,
         "test": score and report.comparison_json(score),
+        **({"own": relative_paths(differing, folders[0])} if differing else {}),
     }

@@ -73,6 +73,20 @@ def test_metrics_beside_the_score_are_in_the_details_of_a_cell(folder):
     assert not any(cell["parts"] for cell in rows["none"])
 
 
+def test_a_cell_has_the_settings_of_its_task_where_they_differ_from_its_row(folder):
+    folders.change(
+        folder,
+        "*--zsre--*.json",
+        config={"finetune": {"steps": 77}, "task": {"finetune": {"steps": 77}}},
+    )
+    folders.change(folder, "none--zsre--*.json", config={"world": {"people": 8}})
+    budget = {**folders.BUDGET, "steps": 77}
+    none, random, _ = data(rendered(folder), "board")["rows"]
+    assert random["config"]["finetune"] == folders.BUDGET
+    assert [cell.get("own") for cell in random["cells"]] == [None, {"finetune": budget}]
+    assert none["cells"][1]["own"] == {"finetune": budget, "world": {"people": 8}}
+
+
 def test_a_missing_cell_says_why(folder):
     folders.change(folder, "random--zsre--1.json", metrics=None, error="OutOfMemory: & more")
     cell = cells(folder)[1][1]

@@ -54,6 +54,11 @@ def strong(tmp_path_factory) -> Path:
     plot = folders.put_analysis(folder, "coverage", rows=[{"policy": "best"}]) / "hidden.svg"
     plot.write_text('<svg xmlns="http://www.w3.org/2000/svg" width="40" height="40"><rect/></svg>')
     folders.change(folder, "best--*.json", work={"source_tokens": 9000, "target_tokens": 350})
+    folders.change(
+        folder,
+        "*--nq--*.json",
+        config={"finetune": {"steps": 77}, "task": {"finetune": {"steps": 77}}},
+    )
     save_page(folders.board(folder), folder / "it.html")
     return folder / "it.html"
 
@@ -226,6 +231,11 @@ def test_what_stands_behind_a_cell(browser, strong):
     for word in ("intermediate.steps", "1000", "torch", "2.13.0", "95% interval", "after Holm"):
         assert word in text
     assert "It is significant." in text
+    assert "finetune.steps1000" in text
+    browser.run("document.querySelector('[data-cell=\"5/1\"]').click()")
+    text = browser.run("document.querySelector('#details-body').textContent")
+    assert "finetune.steps77" in text and "intermediate.steps1000" in text
+    browser.run("document.querySelector('[data-cell=\"5/0\"]').click()")
     said = "document.querySelector('#details [role=status]').textContent"
     assert browser.run(said).startswith("best scores higher on ")
     assert len(shown(browser, ".example")) > 3

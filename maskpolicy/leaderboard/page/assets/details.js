@@ -102,7 +102,7 @@
     const found = Seeds.cell(name);
     const title = `${found.row.label} · ${found.task.title}`;
     document.getElementById("details-title").textContent = title;
-    const settings = {...found.row.config, task: found.task.config};
+    const settings = {...found.row.config, ...found.it.own, task: found.task.config};
     const kids = [
       seeds(found), beside(found), verdict(found), Examples.section(found), work(found.row),
       folded("Settings", table([], flat(settings))), stages(found), versions(found)];
