@@ -148,6 +148,16 @@ def test_one_experiment_in_several_folders_is_one_and_other_settings_are_refused
         verdict(BETTER, runs=[parts[0], foreign], store=store)
 
 
+def test_tasks_in_several_folders_are_all_in_the_mean_over_tasks(of_runs, tmp_path, store):
+    parts = [run(tmp_path / task, tasks=(task,)) for task in ("triviaqa", "zsre")]
+    mean = replace(BETTER, tasks=())
+    whole = of_runs(mean).tested[0].estimate
+    for given in (parts, parts[::-1]):
+        found = verdict(mean, runs=given, store=store).tested[0].estimate
+        assert found.difference == pytest.approx(whole.difference)
+        assert found.error == pytest.approx(whole.error)
+
+
 def test_an_analysis_without_a_result_is_a_note(runs, store):
     contrast = Measured("it", "good", "frequency", "slope", other="none", least=0.1, unit="slope")
     evidences = Evidences(runs, store)

@@ -114,7 +114,8 @@ class Evidences:
         drafts = self._rows(contrast.experiment)
         named = {label: [row for row in drafts if row.is_called(label)] for label in weights}
         rows = {label: own[0] for label, own in named.items() if own}
-        columns = self.of_experiment(contrast.experiment)[0].columns
+        runs = self.of_experiment(contrast.experiment)
+        columns = list(dict.fromkeys(column for run in runs for column in run.columns))
         absent = [f"row {label}" for label in weights if label not in rows]
         absent += [f"task {task}" for task in contrast.tasks if task not in columns]
         if absent:
