@@ -34,6 +34,7 @@ WHOLE = (
     "the metric is a figure over all examples, such as a correlation or corpus BLEU, so there are "
     "no scores of single examples to pair"
 )
+ONE_GROUP = "all examples share one paragraph or document"
 SAME = "the difference is the same for every seed and every group of examples"
 _MOST = 1000.0  # points of a detectable difference; more than 100 cannot occur
 NO_ANSWERS = "the folder of results has no predictions"
@@ -145,7 +146,7 @@ def weigh(parts: Sequence[tuple[float, Cells]], read: Reader, rows: tuple[str, s
     if any(one.examples != first.examples for row in known for one in row):
         return Comparison(len(found), reason="the rows answered different examples")
     if not first.groups.any():
-        return Comparison(len(found), reason="all examples share one paragraph or document")
+        return Comparison(len(found), reason=ONE_GROUP)
     weights = [weight for weight, _ in parts]
     scores = [np.stack([cell.scores for cell in row]) for row in known]
     weighted = list(zip(weights, scores, strict=True))

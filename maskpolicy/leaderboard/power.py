@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from maskpolicy.data.taskfiles import examples
 from maskpolicy.experiment.definition import HUB, WORLD
 from maskpolicy.experiment.task_kinds import PAIRS, kind_of
 from maskpolicy.leaderboard import comparisons, stats
-from maskpolicy.leaderboard.comparisons import FEWEST, WHOLE
+from maskpolicy.leaderboard.comparisons import FEWEST, ONE_GROUP, WHOLE
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.leaderboard.results.predictions import CellAnswers
@@ -84,15 +84,20 @@ class Power:
     between: tuple[float, float] | None = None  # `finds` for 8 of 10 pilots; None: no runs stored
 
 
-def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
+def plan(experiment: Experiment, graph: Graph, store: Store) -> tuple[list[Power], dict[str, str]]:
     """Return for each task that is tested the difference that the planned seeds find.
 
-    Computes no stage. Raises DataError for predictions in the store that are broken.
+    Then why the other tasks have nothing to test. Computes no stage. Raises DataError for
+    predictions in the store that are broken.
     """
-    blocks = [block for block in experiment.tasks if not _is_whole(graph, block.label)]
+    read = {block.label: _groups(graph, store, block) for block in experiment.tasks}
+    few = [task for task, (names, _) in read.items() if names is not None and len({*names}) < 2]
+    untested = dict.fromkeys(few, ONE_GROUP)
+    untested |= {task: WHOLE for task in read if _is_whole(graph, task)}
+    blocks = [block for block in experiment.tasks if block.label not in untested]
     against = _baselines(experiment)
     if not (blocks and against):
-        return []
+        return [], untested
     stored = {
         block.label: _stored(experiment, graph, store, block.label, against) for block in blocks
     }
@@ -105,9 +110,7 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
     powers = []
     for block in blocks:
         task = block.label
-        cell = next((stage for (_, name, _), stage in graph.cells.items() if name == task), None)
-        split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
-        groups, fault = _groups(block, split)
+        groups, fault = read[task]
         share = PAIRS_SHARE if kind_of(find_plugin("task", block.name)) == PAIRS else SHARE
         parts = defaults(noise, groups, block.limit.test, share)
         if stored[task]:
@@ -120,12 +123,7 @@ def plan(experiment: Experiment, graph: Graph, store: Store) -> list[Power]:
         needed_seeds = needed if needed <= MOST else None
         ends = between(parts, seeds, find)
         powers.append(Power(task, parts, seeds, find(parts, seeds), needed_seeds, ends))
-    return powers
-
-
-def untested(graph: Graph, tasks: Iterable[str]) -> list[str]:
-    """Return a remark on each of `tasks` whose metric leaves nothing to test."""
-    return [f"No test on {task}: {WHOLE}." for task in sorted(tasks) if _is_whole(graph, task)]
+    return powers, untested
 
 
 def _is_whole(graph: Graph, task: str) -> bool:
@@ -157,7 +155,7 @@ def between(
         return None
     low, high = (parts.freedom / float(chdtri(parts.freedom, tail)) for tail in (0.1, 0.9))
     ends = [find(replace(parts, runs=parts.runs * factor), seeds) for factor in (low, high)]
-    return ends[0], min(100.0, ends[1])
+    return min(100.0, ends[0]), min(100.0, ends[1])
 
 
 def _stored(
@@ -230,11 +228,14 @@ def defaults(
     )
 
 
-def _groups(block: TaskBlock, split: Path | None) -> tuple[list[str] | None, str]:
+def _groups(graph: Graph, store: Store, block: TaskBlock) -> tuple[list[str] | None, str]:
     """Return the group of each test example: of those in the store, or of the task's local files.
 
     They are None if there are neither, or if the files cannot be used, with the reason.
     """
+    cells = (stage for (_, task, _), stage in graph.cells.items() if task == block.label)
+    cell = next(cells, None)
+    split = None if cell is None else store.file(cell.inputs["examples"].key, "test.jsonl")
     if split is not None:
         return [json.loads(line)["group"] for _, line in predictions.lines(split)], ""
     if block.data in (HUB, WORLD):

@@ -21,6 +21,7 @@ from statsmodels.stats.multitest import multipletests
 
 from benchmarks.simulation import EASES, SIZES, Design, draw, rates
 from maskpolicy.leaderboard import power, stats
+from maskpolicy.leaderboard.comparisons import ONE_GROUP, WHOLE
 from maskpolicy.leaderboard.power import Parts, StoredDifference
 from maskpolicy.leaderboard.stats import Difference
 from maskpolicy.pipeline import stages
@@ -274,24 +275,43 @@ def test_half_of_pairs_are_assumed_to_be_right(load, tmp_path):
     (tmp_path / "blimp").mkdir()
     (tmp_path / "blimp" / "island.jsonl").write_text("")
     made = load(*keys)
-    found = power.plan(made, stages.build(made), Store(tmp_path / "store"))
+    found, _ = power.plan(made, stages.build(made), Store(tmp_path / "store"))
     assert [each.parts.share for each in found] == [0.5, 0.3]
     assert found[0].finds > found[1].finds
     *_, fault, last = power.lines(found, made)
     assert last.endswith("30% or 50% right answers, 300 test examples")
     assert f"blimp cannot be read: {tmp_path / 'blimp'}: no usable row" in fault
-    rows = [{"sentence_good": f"a {n}", "sentence_bad": f"b {n}", "UID": "u"} for n in range(19)]
+    rows = [
+        {"sentence_good": f"a {n}", "sentence_bad": f"b {n}", "UID": f"u{n % 2}"} for n in range(19)
+    ]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / "blimp" / "island.jsonl").write_text(text)
     made = load(*keys)
-    local = power.plan(made, stages.build(made), Store(tmp_path / "store"))
+    local, _ = power.plan(made, stages.build(made), Store(tmp_path / "store"))
     assert [each.parts.examples for each in local] == [19, None]
 
 
-@pytest.mark.parametrize(("metrics", "remarks"), [("", 1), (", metrics: [accuracy]", 0)])
-def test_a_plan_asks_the_metric_that_ranks_whether_it_can_be_tested(load, metrics, remarks):
+@pytest.mark.parametrize(("metrics", "whole"), [("", True), (", metrics: [accuracy]", False)])
+def test_a_plan_asks_the_metric_that_ranks_whether_it_can_be_tested(load, store, metrics, whole):
     made = load(ENCODER, f"tasks=[{{name: cola, data: world{metrics}}}]")
-    assert len(power.untested(stages.build(made), ["cola"])) == remarks
+    assert power.plan(made, stages.build(made), store)[1] == ({"cola": WHOLE} if whole else {})
+
+
+def test_a_task_whose_examples_share_one_group_is_named_and_counts_as_no_test(
+    load, store, tmp_path
+):
+    finds = []
+    for groups in ("ab", "aa"):
+        lines = [f"who {n},me,{group}\n" for n, group in enumerate(groups)]
+        for split in ("train", "test"):
+            text = "".join(["question,answer,page\n", *lines])
+            (tmp_path / f"{split}.csv").write_text(text)
+        tasks = f"tasks=[zsre, {{name: table, topic: page, data: '{tmp_path}'}}]"
+        made = load(tasks, "seeds=[0, 1, 2]", "intermediate_seeds=3")
+        found, untested = power.plan(made, stages.build(made), store)
+        finds.append([each.finds for each in found])
+        assert untested == ({"table": ONE_GROUP} if groups == "aa" else {})
+    assert len(finds[1]) == 1 and finds[1] < finds[0][:1]
 
 
 def test_seeds_that_share_some_general_models_will_not_be_tested(load):
@@ -349,6 +369,7 @@ def test_a_plan_from_few_runs_gives_a_range():
     row = power.to_rows([power.Power("zsre", few, 3, find(few, 3), None, (low, high))])[0]
     assert row["3 seeds find"].endswith(f" points ({low:.1f} to {high:.1f})")
     assert power.between(PARTS, 3, find) is None
+    assert power.between(replace(few, runs=100.0), 3, find) == (100, 100)
 
 
 @pytest.mark.parametrize("base", [0.0, 1.0])

@@ -64,7 +64,7 @@ def plan(
     takes = costs.expected(rest, past, default_jobs(resolved, lacking))
     named = {task for _, task, _ in cells}
     corpora = _corpora(resolved, {row for row, _, _ in cells})
-    differences = power.plan(resolved, prepared.whole, artifacts)
+    differences, untested = power.plan(resolved, prepared.whole, artifacts)
     finds = [each for each in differences if each.task in named]
     before = None
     if gpus is not None:
@@ -89,8 +89,8 @@ def plan(
     for line in (*(before.lines if before else ()), _folder_line(prepared)):
         console().print(line, soft_wrap=True)
     _print_corpora(corpora)
-    remarks = [*power.lines(finds, resolved), *power.untested(prepared.whole, named)]
-    _print_power(finds, remarks)
+    remarks = [f"No test on {task}: {untested[task]}." for task in sorted(named & {*untested})]
+    _print_power(finds, [*power.lines(finds, resolved), *remarks])
 
 
 def _as_json(entry: Planned, past: Costs) -> dict[str, Any]:
