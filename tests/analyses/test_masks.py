@@ -129,7 +129,7 @@ seeds: [0, 1]
 world: {people: 8, general_people: 6}
 general: {steps: 2, batch_size: 4}
 intermediate: {steps: 2, batch_size: 4}
-finetune: {steps: 3, batch_size: 4}
+finetune: {steps: 9, batch_size: 4, lr: 1e-12, eval_every: 1, patience: 1}  # ends at step 2
 keep_models: [finetune]
 checkpoint_steps: [1]
 """
@@ -153,7 +153,7 @@ def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(analyse):
     ]
     tuned = panels["real tokens, last layer, cola (5b)"]
     lines = [(series["label"], series["x"]) for series in tuned]
-    assert lines == [("none", [0, 3]), ("mae", [0, 3])]
+    assert lines == [("none", [0, 2]), ("mae", [0, 2])]
     assert tuned[1]["y"][0] == last["mae"]["real_without"]
     line = next(one for one in panels["<mask> tokens, last layer"] if one["label"] == "mae")
     points = sorted((last[name]["loss"], last[name]["mask"]) for name in ("mae", "mae at 1"))

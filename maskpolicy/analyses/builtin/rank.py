@@ -36,6 +36,7 @@ from maskpolicy.experiment.model_and_corpus import MIX
 from maskpolicy.leaderboard.comparisons import baselines_of
 from maskpolicy.leaderboard.results.cell import STEP
 from maskpolicy.models.loading import check_vocabulary, load_tokenizer
+from maskpolicy.pipeline.stages.training_text import STEPS_FACT
 from maskpolicy.plugins.registry import CORPUS
 
 COLUMNS = (
@@ -54,7 +55,7 @@ class _Seen:
     lacks_tuned: bool = False  # whether a fine-tuned model was not kept
 
 
-@analysis("rank", heading="Effective rank of the representations", place=120, version=6)
+@analysis("rank", heading="Effective rank of the representations", place=120, version=7)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).
@@ -132,11 +133,12 @@ class Rank:
                 lines.setdefault(label, base or label),
                 row,
                 kept_at=result.config.get(STEP, 0),
-                loss=_loss(store, base),
+                loss=_fact(store, base, "loss"),
                 stage=number,
             )
-            tuned = replace(model, task=result.task, steps=result.config["finetune"]["steps"])
-            wanted = {base: model, result.stage_key("finetune"): tuned}
+            tuned_key = result.stage_key("finetune")
+            steps = _fact(store, tuned_key, STEPS_FACT) or result.config["finetune"]["steps"]
+            wanted = {base: model, tuned_key: replace(model, task=result.task, steps=steps)}
             for key, model in wanted.items():
                 if key is None or key in seen.known:
                     continue
@@ -184,10 +186,10 @@ class Rank:
         return (Document(one.id, one.text) for one in entries[: self.passages])
 
 
-def _loss(store: Store, key: str | None) -> float | None:
-    """Return the final loss of a model's training; None if it is unknown or there was no step."""
+def _fact(store: Store, key: str | None, name: str) -> Json:
+    """Return a fact of a model's training; None if it is unknown or there was no step."""
     manifest = store.peek(key) if key else None
-    return None if manifest is None else manifest["record"]["facts"].get("loss") or None
+    return None if manifest is None else manifest["record"]["facts"].get(name) or None
 
 
 def _path(store: Store, key: str | None, result: Result) -> Path:
