@@ -119,8 +119,7 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
             f"column {column}: must hold texts or numbers: convert its values"
         ) from None
     if (codes < 0).any():
-        line = int(np.flatnonzero(codes < 0)[0]) + 1
-        raise DataError(f"line {line} of the table has no {column}: give it one, or remove it")
+        raise DataError(f"{_line(frame, codes < 0)} has no {column}: give it one, or remove it")
     texts = [str(each).strip(" ") for each in found]
     if column in ("seed", "run"):  # a column with empty cells has numbers such as 1.0
         texts = [re.sub(r"^(\d+)\.0$", r"\1", text) for text in texts]
@@ -129,14 +128,20 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
     lines = places.astype(np.int64)[codes]
     for number, name in enumerate(names):
         if not name.strip() or (is_shown and _UNSEEN.search(name)):
-            line = int(np.flatnonzero(lines == number)[0]) + 1
             raise DataError(
-                f"line {line} of the table: {column} {name!r} is empty or has control characters, "
-                "line breaks or signs without width: rename it"
+                f"{_line(frame, lines == number)}: {column} {name!r} is empty or has control "
+                "characters, line breaks or signs without width: rename it"
             )
         if column == "task" and name == average_label(ALL):
             raise DataError(f"task {name!r}: this is the board's name of an average: rename it")
     return lines, list(names)
+
+
+def _line(frame: DataFrame, marked: NDArray[np.bool_]) -> str:
+    """Return the first marked line, for messages; the index may also name the line's file."""
+    place = frame.index[marked][0]
+    *files, line = place if isinstance(place, tuple) else (place,)
+    return "".join(f"{file}: " for file in files) + f"line {line + 1} of the table"
 
 
 def _values(

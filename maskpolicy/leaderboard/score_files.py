@@ -36,6 +36,8 @@ def read_scores(
 ) -> tuple[DataFrame, list[str]]:
     """Return one line for each score of an example, and notes on what was left out.
 
+    The index has the file or folder and the line in it, from 0.
+
     `columns` maps NAMES to a table's own. A table without a column system is one system, called as
     its file; one without a task is one task; in one with neither system, task nor example, lines
     are numbered. `metric` chooses among the scores of a log or of a table's column metric, and
@@ -66,7 +68,8 @@ def read_scores(
     if metric and not any(metric in (each, each.split(",")[0], f"{each},none") for each in scores):
         listed = ", ".join(scores)
         raise ConfigError(f"--metric {metric}: no task has this score: choose from {listed}")
-    return pd.DataFrame({**joined, "score": pd.concat([f["score"] for f in frames]).array}), notes
+    score = pd.concat([frame["score"] for frame in frames], keys=[*map(str, paths)])
+    return pd.DataFrame({**joined, "score": score.array}, score.index), notes
 
 
 def _read(

@@ -112,6 +112,22 @@ def test_a_column_may_be_called_as_another_name(tmp_path):
         mp.board(frame, columns={"system": "run", "seed": "run"})
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize(("name", "own"), [("example", "id"), ("system", "model")])
+def test_a_line_without_a_name_is_the_line_of_its_file(tmp_path, refused, kind, name, own):
+    paths = [tmp_path / f"{file}.{kind}" for file in "ab"]
+    lacking = pd.DataFrame(LINES[12:]).astype({own: object})
+    lacking.loc[3, own] = None
+    for path, frame in zip(paths, (pd.DataFrame(LINES[:12]), lacking), strict=True):
+        WRITERS[kind](frame, path)
+    words = [word for pair in COLUMNS.items() for word in ("--column", "=".join(pair))]
+    said = refused("board", *paths, *words)
+    assert f"{paths[1]}: line 4 of the table" in said and name in said
+    frame = lacking.assign(metric=["f1"] + ["acc"] * 11)
+    with pytest.raises(DataError, match=f"^line 4 of the table has no {name}: give it one"):
+        mp.board(frame, columns=COLUMNS, metric="acc")
+
+
 def test_the_command_writes_all_forms(tmp_path, call, refused):
     pd.DataFrame(LINES).to_csv(tmp_path / "scores.csv", index=False)
     named = [word for name, own in COLUMNS.items() for word in ("--column", f"{name}={own}")]
