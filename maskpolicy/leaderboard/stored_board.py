@@ -15,6 +15,7 @@ from maskpolicy.leaderboard.given_scores import NOWHERE, UNPRINTED
 from maskpolicy.leaderboard.given_tests import ALL
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
 from maskpolicy.leaderboard.results.cell import SETTINGS, Result, Run
+from maskpolicy.leaderboard.stats import LEVEL
 from maskpolicy.pipeline.store import manifest
 
 FILE = "leaderboard.json"
@@ -163,7 +164,10 @@ def _comparison(values: Json) -> Comparison:
         return Comparison(int(values["seeds"]), reason=_text(values["reason"]))
     numbers = {name: _number(values[name]) for name in _ESTIMATE}
     estimate = Estimate(**numbers, groups=int(values["groups"]))
-    return Comparison(int(values["seeds"]), estimate, _number(values["p_holm"]))
+    p_holm = _number(values["p_holm"])
+    if values["significant"] and p_holm == LEVEL:  # rounded up to it
+        p_holm = math.nextafter(LEVEL, 0)
+    return Comparison(int(values["seeds"]), estimate, p_holm)
 
 
 def _optional(value: Json) -> float | None:

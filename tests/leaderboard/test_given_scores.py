@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -291,6 +292,23 @@ def test_a_board_of_many_systems_and_two_groups_is_read_again(tmp_path):
     assert len(read_board(tmp_path).pairs) == len(board.pairs) == 11 * 6 * 11
     tested = [v.comparison.estimate for v in board.pairs if v.comparison.estimate]
     assert max(one.detectable for one in tested) == 1000
+
+
+@pytest.mark.parametrize(("p_holm", "marked"), [(0.049997, True), (0.050003, False)])
+def test_a_mark_at_the_boundary_is_read_again_as_it_was_written(tmp_path, p_holm, marked):
+    board = build_board(scores())
+    at_it = (replace(v, comparison=replace(v.comparison, p_holm=p_holm)) for v in board.pairs)
+    pairs = [
+        moved if v.comparison.is_significant else v
+        for v, moved in zip(board.pairs, at_it, strict=True)
+    ]
+    board = replace(board, pairs=tuple(pairs))
+    save_forms(board, tmp_path)
+    again = read_board(tmp_path)
+    for each in (board, again):
+        assert any(v.comparison.is_significant for v in each.pairs) == marked
+    assert again.standings == board.standings
+    assert report.to_json(again)["pairs"] == report.to_json(board)["pairs"]
 
 
 def test_where_shared_cannot_help_a_line_says_so():
