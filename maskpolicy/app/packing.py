@@ -24,6 +24,7 @@ from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 
 HUB, ZIP = "hf://", ".zip"
+_ON_HUB = re.compile(rf"{HUB}datasets/([^/@]+/[^/@]+)(?:@(refs/pr/\d+|[^/]*))?(?:/(.*))?")
 _LEFT_OUT = "logs/"  # a tracker's files: large, and no part of the results
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip files know, so that equal runs give equal bytes
 _BROKEN = (zlib.error, lzma.LZMAError)
@@ -183,11 +184,10 @@ def fetched(place: str) -> Path:
     """
     from huggingface_hub import snapshot_download
 
-    kind, *parts = place.removeprefix(HUB).split("/")
-    if kind != "datasets" or len(parts) < 2 or ".." in parts:
+    parts = _ON_HUB.fullmatch(place)
+    if parts is None or ".." in place.split("/"):
         raise ConfigError(f"{place}: write hf://datasets/OWNER/NAME, perhaps with @REVISION")
-    name, _, revision = "/".join(parts[:2]).partition("@")
-    inside = "/".join(parts[2:])
+    name, revision, inside = parts.groups(default="")
     pattern = f"{inside}*" if inside else None
     try:
         with hub.access():

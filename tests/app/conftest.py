@@ -85,7 +85,10 @@ class Hub:
             if not any(fnmatch(inside, pattern) for pattern in ignore_patterns):
                 self.upload_file(path_or_fileobj=path, path_in_repo=inside, repo_id=name, **more)
 
-    def snapshot_download(self, name: str, *, repo_type: str, **more: object) -> str:
+    def snapshot_download(
+        self, name: str, *, repo_type: str, revision: str | None, **more: object
+    ) -> str:
+        name = f"{name}@{revision}" if revision else name
         if f"{repo_type}s/{name}" not in self.files:
             raise OSError("404 Repository not found")
         for path, content in self.files[f"{repo_type}s/{name}"].items():

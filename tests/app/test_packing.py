@@ -104,7 +104,9 @@ def test_a_run_goes_to_the_hub_and_is_joined_from_there(call, done, refused, hub
     assert "maskpolicy leaderboard hf://datasets/me/results" in out
     assert hub.private == {"datasets/me/results": True}
     assert hub.files["datasets/me/results"] == {"mine.zip": Path("mine.zip").read_bytes()}
-    assert board(call, "hf://datasets/me/results") == expected
+    hub.files["datasets/me/results@refs/pr/1"] = hub.files["datasets/me/results"]
+    for revision in ("", "@refs/pr/1"):
+        assert board(call, f"hf://datasets/me/results{revision}") == expected
     assert call(*push)[0] == 0  # into the repository that is there
     line = refused("leaderboard", "hf://datasets/me/nothing")
     assert "hf://datasets/me/nothing: cannot be fetched: 404" in line
