@@ -178,6 +178,7 @@ def test_missing_credentials_are_named(server, monkeypatch):
         ("s3://[x", "store s3://[x: is not an address"),
         ("s3://name:secret@bucket/x", "give credentials in the environment (AWS_ACCESS_KEY_ID"),
         ("az://container/x?sig=secret", "give credentials in the environment (AZURE_STORAGE_"),
+        ("file:///tmp#secret", "store file://...: a URL ends before #: write %23"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_one_line_without_secrets(url, line):

@@ -295,17 +295,20 @@ def open_bucket(url: str, *, is_known: bool = False) -> Bucket:
     With `is_known`, another process has used this address, so the check waits for an outage to end.
     """
     try:
-        scheme = urlsplit(url).scheme
+        parts = urlsplit(url)
     except ValueError as error:
         raise StoreError(f"store {url}: is not an address ({error}): correct it") from error
+    scheme = parts.scheme
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise StoreError(f"store {url}: unknown kind of address: name a folder, or one of {known}")
-    if urlsplit(url).username or urlsplit(url).query:
+    if parts.username or parts.query:
         raise StoreError(
             f"store {scheme}://...: a URL is kept in run.json and in logs: give credentials in the "
             f"environment ({CREDENTIALS.get(scheme, 'none are needed')})"
         )
+    if parts.fragment:
+        raise StoreError(f"store {scheme}://...: a URL ends before #: write %23 for a # in a name")
     try:
         import obstore  # noqa: F401
     except ImportError:
