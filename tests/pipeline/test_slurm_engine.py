@@ -20,7 +20,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline.executors import slurm_engine
-from maskpolicy.pipeline.graph.calls import call_of
+from maskpolicy.pipeline.graph.calls import Lost, call_of
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -212,3 +212,18 @@ def test_a_first_array_that_slurm_refuses_is_an_error(experiment, store, tmp_pat
         first = engine.submit(call_of(tiny.node("a"), store, {}), print)
         with pytest.raises(ConfigError, match="--executor slurm: invalid partition"):
             first.result(clusters.PATIENCE)
+
+
+def test_a_job_whose_result_cannot_be_read_is_lost(experiment, store, tmp_path, sbatch):
+    sbatch("echo job 7")
+    calls = [call_of(tiny.node(name), store, {}) for name in "ab"]
+    with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
+        futures = [engine.submit(call, print) for call in calls]
+        clusters.until(lambda: len(engine._jobs) == 2)
+        damaged, folder = (each.job.paths.result_pickle for each in engine._jobs)
+        folder.mkdir(parents=True)
+        damaged.parent.mkdir(exist_ok=True)
+        damaged.write_text("no pickle")
+        for future, why in zip(futures, ("UnpicklingError", "IsADirectoryError"), strict=True):
+            with pytest.raises(Lost, match=rf"Slurm job 7_[01] gave no result \({why}; see "):
+                future.result(10)

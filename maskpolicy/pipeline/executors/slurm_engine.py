@@ -149,22 +149,23 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
 
     def _settle(self, job: _Job) -> bool:
         """Pass the report of a job on, or set its future if it has ended; return whether it has."""
-        if not job.job.done():
-            with suppress(OSError, ValueError):
-                text = self._note(job.call).read_text()
-                if text != job.reported:
-                    job.report(*json.loads(text))
-                    job.reported = text
-            return False
-        if not job.is_late and not job.job.paths.result_pickle.exists():
-            job.is_late = True  # a slow file system may show the result later
-            return False
-        job.job._results_timeout_s = 0  # submitit would wait 15 seconds for each lost job in turn
-        if job.job.exception() is not None:
-            lost = f"Slurm job {job.job.job_id} ended (see {job.job.paths.stderr})"
-            job.future.set_exception(Lost(lost))
+        try:
+            if not job.job.done():
+                with suppress(OSError, ValueError):
+                    text = self._note(job.call).read_text()
+                    if text != job.reported:
+                        job.report(*json.loads(text))
+                        job.reported = text
+                return False
+            if not job.is_late and not job.job.paths.result_pickle.exists():
+                job.is_late = True  # a slow file system may show the result later
+                return False
+            job.job._results_timeout_s = 0  # submitit would wait 15 seconds for each lost job
+            answer = job.job.result()
+        except Exception as error:  # noqa: BLE001 - it failed, or a file cannot be read
+            why = f"{type(error).__name__}; see {job.job.paths.stderr}"
+            job.future.set_exception(Lost(f"Slurm job {job.job.job_id} gave no result ({why})"))
             return True
-        answer = job.job.result()
         if isinstance(answer, MaskpolicyError):
             job.future.set_exception(type(answer)(f"Slurm job {job.job.job_id}: {answer}"))
         else:
