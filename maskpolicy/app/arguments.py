@@ -14,7 +14,7 @@ from typer import Argument, Option
 
 from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.files import from_here
+from maskpolicy.core.files import from_here, relative_paths
 from maskpolicy.experiment import yaml_file
 from maskpolicy.pipeline.store import DEFAULT
 
@@ -236,4 +236,6 @@ def public(word: str) -> str:
     if path.is_absolute():
         near = from_here(value)
         value = path.name if Path(near).is_absolute() else near
+    else:
+        value = relative_paths(value, Path.cwd())
     return f"{key}{sign}{value}"

@@ -16,6 +16,7 @@ from folders import contents
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from maskpolicy.app.cards import ModelHistory
+from maskpolicy.app.own_text import Request
 from maskpolicy.app.transformers_folders import place
 
 TEXT = "Ada Lovelace was born in London in 1815. She wrote notes about engines."
@@ -85,6 +86,12 @@ def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(done, words, 
     command = "pretrain --model small-bart --corpus one.txt --corpus 't*.txt' --policy random "
     assert f"{command}policy.ratio=0.5 target=full {' '.join(SHORT)} --out out\n" in card
     assert json.loads((out / "tokenizer_config.json").read_text())["model_max_length"] == 512
+
+
+def test_the_command_on_a_card_has_no_absolute_paths_within_values(here):
+    files = f"[{here}/one.txt, /data/me/two.txt]"
+    asked = Request("mini", "random", ["it.txt"], here / "out", [f"corpus.mix={{x: {files}}}"])
+    assert "'corpus.mix={x: [one.txt, …/two.txt]}' --out out" in asked.command
 
 
 def test_an_encoder_of_another_family_keeps_its_head(done, encoder_words, tmp_path):
