@@ -59,9 +59,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A planned experiment, the options that it came from, and the folder for its results."""
+    """A planned experiment, and the folder for its results."""
 
-    asked: ExperimentOptions
     written: WrittenExperiment
     experiment: Experiment
     whole: Graph  # all cells
@@ -106,7 +105,7 @@ def prepare(
     damaged = tuple(_damaged(order, store)) if verify else ()
     _warn_of_edited_plugins(order, store)
     isolation.name_unkeyed({path for stage in order for path in stage.files})
-    return Prepared(asked, written, experiment, whole, part, order, store, folder, damaged)
+    return Prepared(written, experiment, whole, part, order, store, folder, damaged)
 
 
 @dataclass(frozen=True)
@@ -229,7 +228,7 @@ def compute(
     processes. Creates the run's folder when the executor is ready; raises StoreError if another
     experiment has claimed it by then.
     """
-    order, asked, logs = prepared.order, prepared.asked, (prepared.folder / "logs").absolute()
+    order, logs = prepared.order, (prepared.folder / "logs").absolute()
     if executor.name != LOCAL:
         threads = remote_threads(prepared.experiment, threads)
     with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
@@ -242,7 +241,6 @@ def compute(
             engine=who,
             workers=workers,
             threads=threads,
-            cache=str(asked.cache) if asked.cache else None,
             logs=logs,
         )
 

@@ -180,6 +180,15 @@ def test_the_same_command_replaces_the_folder_by_the_same_bytes(call, words, tmp
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.usefixtures("in_forks")
+def test_several_processes_share_the_cache_of_a_bucket(done, words, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "default"))
+    (tmp_path / "bucket").mkdir()
+    place = ("--store", f"file://{tmp_path}/bucket", "--cache", "cache")
+    done(*words, *place, "resources.intermediate.processes=2", "--out", "out")
+    assert not (tmp_path / "default" / "maskpolicy").exists()
+
+
 def test_processes_that_write_one_folder_do_so_one_after_the_other(tmp_path):
     part = tmp_path / "part"
     part.mkdir()

@@ -88,6 +88,7 @@ def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about
         files=stage.files,
         byproducts={name: call_of(each, store, {}, **about) for name, each in byproducts.items()},
         store=store.place,
+        cache=store.cache,
         **about,
     )
 

@@ -50,7 +50,6 @@ def execute(
     engine: Engine | None = None,
     workers: int = 1,
     threads: int | None = None,
-    cache: str | None = None,
     logs: Path | None = None,
 ) -> dict[str, Outcome]:
     """Compute what `targets` need, and return the outcome of every stage by key.
@@ -61,13 +60,11 @@ def execute(
     again; the third time without a new checkpoint, it fails.
 
     Without an `engine`, this process computes one stage after the other. `workers` is the number of
-    processes that a stage may start, `threads` the number of threads of each, `cache` the folder
-    for copies of a bucket, `logs` a folder for trackers. Raises StoreError if the store cannot be
-    used, e.g. on a full disk.
+    processes that a stage may start, `threads` the number of threads of each, `logs` a folder for
+    trackers. Raises StoreError if the store cannot be used, e.g. on a full disk.
     """
     order, run = topological(stages), run_name()
     about = {
-        "cache": cache,
         "run": run,
         "workers": workers,
         "threads": threads,

@@ -70,6 +70,7 @@ class Store:
             )
         self.mirror = mirror
         self.place = mirror.bucket.url if mirror else str(self.root)  # for messages and run.json
+        self.cache: str | None = None  # the folder for copies of buckets, if not the default
         self.temporary: Any = None  # the TemporaryDirectory that the store lies in, if any
         self.disk = Disk(self.root, option)
         self.digests = Digests(self.disk)

@@ -56,7 +56,9 @@ def open_store(
             f"cache {folder}: cannot be written: {error.strerror}; name another folder with "
             "--cache or $MASKPOLICY_CACHE"
         ) from error
-    return Store(folder, Mirror(bucket), "--cache")
+    store = Store(folder, Mirror(bucket), "--cache")
+    store.cache = str(cache) if cache else None
+    return store
 
 
 def _default_cache() -> Path:
