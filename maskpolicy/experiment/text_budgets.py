@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Positive, at
 from maskpolicy.experiment.budgets import blocks_of_columns
 from maskpolicy.experiment.definition import Experiment, TaskBlock
-from maskpolicy.experiment.task_kinds import TASK_KINDS, kind_of
+from maskpolicy.experiment.task_kinds import SPAN, TASK_KINDS, kind_of
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 ROWS = "policies"
 INTERMEDIATE, FINETUNE = "intermediate", "finetune"
-STEPS, EPOCHS, BATCH = "steps", "epochs", "batch_size"
+STEPS, EPOCHS, BATCH, SOURCE = "steps", "epochs", "batch_size", "max_source"
 CHECKPOINTS, CHECKPOINT_WORDS = "checkpoint_steps", "checkpoint_words"
 _TEXT = ("model", CORPUS, "general", "world", "plugins", INTERMEDIATE)  # decide a step's words
 _TASKS = ("data", "tasks", FINETUNE)  # decide the words of a step of fine-tuning
@@ -101,7 +101,8 @@ class TextBudgets:
     def of_row(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
         """Return the keys of a row with steps instead of words and epochs.
 
-        Raises ConfigError for a batch size or a corpus that other budgets of the file do not know.
+        Raises ConfigError for a batch size, a corpus or a max_source that other budgets of the file
+        do not know.
         """
         own: Any = row.get(INTERMEDIATE)
         usual = _stated(self.given.get(INTERMEDIATE), TextBudget)
@@ -112,11 +113,13 @@ class TextBudgets:
                 f"{key}: {CHECKPOINT_WORDS} are counted with the file's batch size and corpus: "
                 f"give {CHECKPOINTS}"
             )
-        if self.tunes_by_epochs and _changes_steps(row.get(FINETUNE), TuningBudget):
-            raise ConfigError(
-                f"{at(at(place, FINETUNE), BATCH)}: epochs become the steps of each task with the "
-                f"batch size of the file or the task: give {FINETUNE}.{STEPS}"
-            )
+        if self.tunes_by_epochs:
+            counted = (BATCH, SOURCE) if self._counts_windows() else (BATCH,)
+            if key := _changes_steps(row.get(FINETUNE), TuningBudget, counted):
+                raise ConfigError(
+                    f"{at(at(place, FINETUNE), key)}: epochs become the steps of each task with "
+                    f"the {key} of the file or the task: give {FINETUNE}.{STEPS}"
+                )
         if usual and _changes_steps(own, TextBudget):  # the budget is that of the file's corpus
             own = {**own, **usual}
             steps = self._text({INTERMEDIATE: own}).converted(own, self.where, is_new=False)
@@ -149,6 +152,17 @@ class TextBudgets:
         """Whether a budget of fine-tuning is in epochs."""
         blocks = (self.given, *blocks_of_columns(self.given))
         return any(_stated(block.get(FINETUNE), TuningBudget) for block in blocks)
+
+    def _counts_windows(self) -> bool:
+        """Return whether epochs become the steps of a span task, whose windows are counted."""
+        usual, tasks = _stated(self.given.get(FINETUNE), TuningBudget), self.given.get("tasks")
+        for item in tasks if isinstance(tasks, list | tuple) else [tasks]:
+            task: Mapping[str, Any] = item if isinstance(item, Mapping) else {"name": item}
+            own = task.get(FINETUNE) or {}
+            has_epochs = _stated(own, TuningBudget) or (usual and STEPS not in own)
+            if has_epochs and kind_of(find_plugin("task", task["name"])) == SPAN:
+                return True
+        return False
 
     def _text(self, row: Mapping[str, Any]) -> _Text:
         counter = self._known_counter()
@@ -258,10 +272,11 @@ def _stated(block: Any, budget: type) -> dict[str, Any]:
     return {key: block[key] for key in schema.fields_of(budget) if key in block}
 
 
-def _changes_steps(block: Any, budget: type) -> bool:
-    """Return whether a row's block has a batch size of its own, and no steps, words or epochs."""
-    has_batch = isinstance(block, Mapping) and BATCH in block and STEPS not in block
-    return has_batch and not _stated(block, budget)
+def _changes_steps(block: Any, budget: type, counted: Sequence[str] = (BATCH,)) -> str:
+    """Return the first key of `counted` in a row's block that has no steps, words or epochs."""
+    block = block if isinstance(block, Mapping) else {}
+    has_own = STEPS in block or _stated(block, budget)
+    return "" if has_own else next((key for key in counted if key in block), "")
 
 
 def _number(value: Any, where: str) -> Any:

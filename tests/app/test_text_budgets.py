@@ -10,6 +10,7 @@ import pytest
 
 from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.file_to_folder import prepare
+from maskpolicy.core.errors import ConfigError
 from tests.app.conftest import with_budgets
 
 ONE = "policies=[none, random]"  # whose batches are of one size
@@ -108,5 +109,10 @@ def test_an_epoch_of_a_span_task_reads_every_window_of_its_contexts():
         found = load(model, ONE, task, tuned, "intermediate={steps: 1}")
         made = found.experiment
         assert made.budget("finetune", made.policies[0], made.tasks[0]).steps == steps
+    row = "policies=[none, {name: random, finetune: {max_source: 64}}]"
+    with pytest.raises(ConfigError, match=r"policies\[1\]\.finetune\.max_source: epochs become"):
+        load(model, row, task, tuned, "intermediate={steps: 1}")
+    own = "tasks=[{name: squad, data: tables, finetune: {steps: 3}}]"
+    assert load(model, row, own, tuned, "intermediate={steps: 1}").experiment.tasks
     # counted once: every further command reads the number
     assert sum(each["record"]["kind"] == "windows" for each in found.store.records()) == 2
