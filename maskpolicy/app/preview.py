@@ -46,7 +46,7 @@ from maskpolicy.models.training.collator import config_beside
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.unmasking import unmasked
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.stages.training_text import inputs_of, statistics_keys
+from maskpolicy.pipeline.stages.training_text import ROOM_FACT, inputs_of, statistics_keys
 from maskpolicy.pipeline.store.artifacts import Store, available
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import changed_since, find_plugin
@@ -109,6 +109,7 @@ class Reading:
 
     language: str = ENGLISH
     limits: Training = field(default_factory=Training)  # its max_source and max_target cut a text
+    room: int | None = None  # the most tokens of a passage, if the training of a run cut some
 
     @classmethod
     def of(cls, tokenizer: Any, language: str) -> Reading:
@@ -159,6 +160,7 @@ class Masking:
             raise ConfigError(f"policy {block.name}: masks nothing: name another policy")
         leaves = [leaf for leaf, _ in leaf_blocks(block, "policy")]
         most = specials.kept(reading.limits, (leaf.denoising for leaf in leaves))
+        most = min(most, reading.room or most)
         passage = _passage(text, self.tokenizer, reading.language, most)
         read = self.statistics or [None] * len(leaves)
         views = [
@@ -237,7 +239,9 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
     trained = cell.stage_key("intermediate")
     keys = cell.config.get("intermediate") or {}
     limits = Training(**{key: keys[key] for key in ("max_source", "max_target") if key in keys})
-    reading = Reading((cell.config.get("corpus") or {}).get("language", ENGLISH), limits)
+    known = store.recall(trained) if trained else None
+    room = known["record"]["facts"].get(ROOM_FACT) if known else None
+    reading = Reading((cell.config.get("corpus") or {}).get("language", ENGLISH), limits, room)
     return PolicyOfRun(cell.config["policy"], tokenizer, label, fitted, trained, reading)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -124,9 +125,14 @@ def finished(tmp_path_factory, bart) -> Path:
         load_tokenizer(str(bart)).save_pretrained(out)
     with artifacts.write("b" * 64, {}) as out:
         (out / "words.txt").write_text("Mukby\n1850\n")
+    with artifacts.write("c" * 64, {"params": {}, "facts": {"room": 6}}):
+        pass
     results = folder / "run" / "results"
     results.mkdir(parents=True)
-    for label, most, stages in (("all", 9, {"fit all, run 0": "b" * 64}), ("blind", 5, {})):
+    for label, most, stages in (
+        ("all", 9, {"fit all, run 0": "b" * 64}),
+        ("blind", 5, {"intermediate blind, run 0": "c" * 64}),
+    ):
         block = {"name": "fitted-words", "most": most, "target": "full"}
         keys = {"tokenizer mini": "a" * 64, **stages}
         config = {"policy": block, "task": {"name": "zsre"}}
@@ -153,6 +159,22 @@ def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, refused, finished
     assert "did you mean 'blind'?" in refused("show", "blidn", *words)
     line = refused("show", "all", *words, "--store", tmp_path / "x")
     assert "name the store of that run with --store" in line
+
+
+def test_a_learned_row_is_shown_from_a_store_that_cannot_be_written(done, finished, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    words = ("--plugin", finished / "fitted.py", "--text", TEXT, "--store", finished / "store")
+    out, said = done("show", "all", "--run", finished / "run", *words)
+    assert "Mukby | 1850" in out
+    assert "cannot be written" in said
+
+
+def test_a_text_is_cut_where_the_training_of_its_row_cut_passages(done, finished, bart):
+    words = ("--plugin", finished / "fitted.py", "--text", TEXT, "--store", finished / "store")
+    words = ("show", "blind", "--run", finished / "run", *words, "--json")
+    cut, whole = (json.loads(done(*words, *more)[0]) for more in ((), ("--model", bart)))
+    assert len(load_tokenizer(str(bart)).tokenize(cut["source"])) == 6
+    assert whole["source"] == TEXT
 
 
 def test_a_field_of_a_run_that_is_too_long_for_a_path_is_none():

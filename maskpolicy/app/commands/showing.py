@@ -81,7 +81,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what policies mask in a text, and the resulting source and target."""
-    from maskpolicy.app import preview
+    from maskpolicy.app import packing, preview
     from maskpolicy.experiment.model_and_corpus import check_language
 
     log_to(console(err=True))
@@ -90,7 +90,11 @@ def show(
         raise ConfigError(f"--progress: must be below 1, not {progress:g}")
     texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
-    maskings = _maskings(policies, run, model, language, store)
+    with packing.opened([run] if run else []) as runs:
+        artifacts = store.open_writable(runs.kept)  # if temporary, it ends with this name
+        with runs.naming(artifacts):
+            folder = runs.only() if run else None
+            maskings = _maskings(policies, folder, model, language, artifacts)
     if unmask is not None:
         if model is None or preview.kind_of(model) != ENCODER:
             raise ConfigError("--unmask: needs the weights of an encoder: --model NAME_OR_DIR")
@@ -165,22 +169,16 @@ def _texts(text: str | None, file: Path | None) -> list[str]:
 
 def _maskings(
     words: Sequence[str],
-    run: str | None,
+    run: Path | None,
     model: str | None,
     language: str | None,
-    store: RunStoreOptions,
+    artifacts: Store,
 ) -> dict[str, Masking]:
     """Return the masking of each row; `words` are rows, and keys for all of them."""
-    from maskpolicy.app import packing
-
     first, *others = words
     keys = [word for word in others if "=" in word.partition(" ")[0]]
     rows = dict.fromkeys([first, *(word for word in others if word not in keys)])
-    with packing.opened([run] if run else []) as runs:
-        artifacts = store.open_writable(runs.kept)
-        with runs.naming(artifacts):
-            folder = runs.only() if run else None
-            return {row: _masking(row, keys, folder, model, language, artifacts) for row in rows}
+    return {row: _masking(row, keys, run, model, language, artifacts) for row in rows}
 
 
 def _masking(
@@ -218,6 +216,7 @@ def _masking(
         else preview.tokenizer_of(model, artifacts)
     )
     reading = replace(of_run.reading, language=language or of_run.reading.language)
+    reading = replace(reading, room=None) if model else reading  # it is that of the run's model
     statistics = preview.statistics_of(block, model_name, of_run, artifacts)
     return preview.Masking(block, tokenizer, reading, statistics, of_run.fitted)
 
