@@ -9,11 +9,11 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from maskpolicy.app.transformers_folders import cells_of, checkpoint_names, early
-from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.files import json_bytes, write_file
 from maskpolicy.core.types import Json
 from maskpolicy.data.taskfiles import sources
-from maskpolicy.experiment.definition import ENCODER, TaskBlock
+from maskpolicy.experiment.definition import ENCODER, WORLD, TaskBlock
 from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.pipeline.store.artifacts import Store
@@ -36,7 +36,8 @@ def write(
 
     A run with checkpoints has answered the fast sets; each checkpoint has a folder. A run without
     has answered the full sets; its folder is "main". Returns the path of the JSON, and the
-    benchmarks that it lacks. Raises ConfigError if no run has the row or a task of the pipeline.
+    benchmarks that it lacks, or parts of them as "glue/rte". Raises ConfigError if no run has the
+    row or a task of the pipeline, and DataError if a folder with BLiMP's data is missing.
     """
     entry: dict[str, Any] = defaultdict(dict)
     fast: dict[str, list[Json]] = defaultdict(list)
@@ -66,11 +67,14 @@ def write(
     if not entry and not fast:
         tasks = ", ".join((*ZERO_SHOT, *GLUE))
         raise ConfigError(f"{runs[0].folder}: has no task of BabyLM's pipeline: {tasks}")
-    wanted = [*(benchmark for benchmark, _, _ in ZERO_SHOT.values()), "glue", *OTHERS, FAST]
+    benchmarks = [benchmark for benchmark, _, _ in ZERO_SHOT.values()]
     whole = {**entry, **({FAST: fast} if fast else {})}
+    lacking = [name for name in (*benchmarks, "glue", *OTHERS, FAST) if name not in whole]
+    for name, parts in (("glue", GLUE), (FAST, benchmarks)):
+        lacking += [f"{name}/{part}" for part in parts if part not in whole.get(name, parts)]
     path = out / f"all_full_preds_and_fast_scores_{backend or 'mlm'}.json"
     write_file(path, json_bytes(whole))
-    return path, [name for name in wanted if name not in whole]
+    return path, lacking
 
 
 def _cells(run: Run, row: str, seed: int | None) -> Iterator[Result]:
@@ -146,11 +150,17 @@ def _equal(cell: Result) -> Iterator[tuple[str, int, str]]:
     The run left them out, but the pipeline needs an answer, and counts any as right.
     """
     block = cell.config["task"]
-    if block["name"] not in ("blimp", "blimp-supplement") or not Path(block["data"]).is_dir():
+    if block["name"] not in ("blimp", "blimp-supplement") or block["data"] == WORLD:
         return
+    folder = Path(block["data"])
+    if not folder.is_dir():
+        raise DataError(
+            f"{cell.task}: the folder {folder} is missing: put the run's data there, because the "
+            "entry needs its pairs of equal sentences"
+        )
     task = sources.task(TaskBlock(block["name"], block["name"], {}, data=block["data"]))
     counts: Counter[str] = Counter()
-    for row in sources.find_split(task, "test", Path(block["data"])).rows:
+    for row in sources.find_split(task, "test", folder).rows:
         if not row.error:
             name = row.value.get("UID") or row.file
             good, bad = (row.value.get(key) for key in ("sentence_good", "sentence_bad"))

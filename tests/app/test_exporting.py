@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import babylm
+import folders
 import pytest
 import small
 import torch
@@ -169,8 +171,9 @@ def entry(home, done, monkeypatch):
     out, err = done("submission", "fast", "full", *ROW)
     path = home / "results/my-babylm/all_full_preds_and_fast_scores_mlm.json"
     assert f"written to {path.relative_to(home)}" in out
-    missing = "blimp_supplement, ewok, entity_tracking, wug_adj, wug_past, comps, reading, aoa"
-    assert f"not in it: {missing}" in err
+    glue = ", ".join(f"glue/{task}" for task in ("mrpc", "multirc", "qqp", "rte", "wsc"))
+    others = "entity_tracking, wug_adj, wug_past, comps, reading, aoa"
+    assert f"not in it: blimp_supplement, ewok, {others}, {glue}\n" in err
     return json.loads(path.read_text()), path.parent
 
 
@@ -229,6 +232,16 @@ def test_checkpoints_are_scored_on_the_fast_sets(entry, home):
         "Target1",
     )
     assert share == pytest.approx(early["ewok"]) == fast["ewok"][0]["spatial-relations"]
+
+
+def test_a_failed_fast_benchmark_and_a_missing_folder_are_named(home, done, refused, monkeypatch):
+    monkeypatch.chdir(home)
+    shutil.copytree("fast", "part")
+    folders.change(home / "part", "random--ewok--*", error="lost", metrics=None)
+    _, err = done("submission", "part", *ROW)
+    assert "comps, reading, aoa, fast_eval_results/ewok\n" in err
+    folders.change(home / "part", "random--blimp--*", config={"task": {"data": "/gone"}})
+    assert "blimp: the folder /gone is missing: put" in refused("submission", "part", *ROW)
 
 
 def test_missing_checkpoints_are_one_line(refused, home, monkeypatch):
