@@ -39,7 +39,7 @@ from maskpolicy.pipeline.graph.events import Listener, silent
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store import DEFAULT
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.pipeline.store.opening import open_store, stated_place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -53,7 +53,7 @@ def run(
     experiment: str | Path | Mapping[str, Json],
     *overrides: str,
     out: str | Path | None = None,
-    store: str | Path = DEFAULT,
+    store: str | Path | None = None,
     cache: str | Path | None = None,
     plugins: str | Path | Sequence[str | Path] = (),
     only: str | Sequence[str] = (),
@@ -66,8 +66,9 @@ def run(
     `experiment` is a file, the name of an experiment that comes with maskpolicy, or the keys of a
     file as a dict. The results of a dict go to runs/NAME if it has a key "name", else to
     runs/experiment-DIGITS, where the digits depend on its keys. Write `overrides` as on the
-    command line, "intermediate.steps=400". `jobs` is the number of stages at a time. The default
-    is what suits the machine in a notebook, and 1 in a script, where more need
+    command line, "intermediate.steps=400". The defaults of `store` and `cache` are those of the
+    command, also $MASKPOLICY_STORE and $MASKPOLICY_CACHE. `jobs` is the number of stages at a
+    time. The default is what suits the machine in a notebook, and 1 in a script, where more need
     `if __name__ == "__main__":`. The same call continues where it stopped. Raises ConfigError,
     DataError or StoreError before any work, and StageError at the end if a stage failed (`load`
     reads the other results).
@@ -75,6 +76,7 @@ def run(
     started = time.monotonic()
     _check_arguments(overrides, jobs, threads)
     _hide_bars_of_libraries()
+    store = _place(store)
     jobs = jobs or _default_jobs()
     with threads_kept(), one_early(jobs) as early:
         folder, place = (None if path is None else Path(path) for path in (out, cache))
@@ -142,19 +144,18 @@ def load(
 
     A run is the folder that `run` wrote, a zip file of `maskpolicy pack`, or
     "hf://datasets/OWNER/NAME". A zip file has no store, and is unpacked for as long as the result
-    is in use. Masks and analyses need the `store` (default: the one that the folders name); they
-    raise ConfigError if that lies elsewhere and you do not pass it. `baseline` and `mixed` are
-    options of `maskpolicy leaderboard`. Raises DataError for a folder without results, and
-    ConfigError for runs that cannot be compared.
+    is in use. Masks and analyses need the `store` (default: $MASKPOLICY_STORE, or the one that the
+    folders name); they raise ConfigError if that lies elsewhere and you do not pass it. `baseline`
+    and `mixed` are options of `maskpolicy leaderboard`. Raises DataError for a folder without
+    results, and ConfigError for runs that cannot be compared.
     """
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
     with ExitStack() as unpacked:
         opened = unpacked.enter_context(packing.opened(folders))
         runs = named_apart([read_run(folder) for folder in opened.folders])
-        options = RunStoreOptions(
-            None if store is None else str(store), None if cache is None else Path(cache)
-        )
+        place = stated_place() if store is None else str(store)
+        options = RunStoreOptions(place, None if cache is None else Path(cache))
         loaded = Runs(runs, lambda: options.open_writable(opened.kept), baseline, mixed, opened)
         _ = loaded.board  # raises an error for runs that cannot be compared
         if store is not None:
@@ -172,17 +173,18 @@ def mask(
     seed: int = 0,
     progress: float = 0.0,
     language: str = "en",
-    store: str | Path = DEFAULT,
+    store: str | Path | None = None,
     **settings: Json,
 ) -> preview.MaskedText:
     """Mask a text with a policy and return spans (first character, end, text), source and target.
 
     `settings` are the policy's fields and the keys of the denoising objective, as in an experiment
     file; `policy` may also be a block of a file. `tokenizer` is a tokenizer of Transformers, or the
-    name of a model; the store keeps the trained tokenizer of `mini`. A policy that reads statistics
-    uses those of the embedded world's corpus, and needs the name of a model. `language` is the code
-    of the text's language. As in training, tokens beyond 512 or the model's positions are cut.
-    Raises ConfigError, also for a policy that must be fitted: use `maskpolicy show --run` for it.
+    name of a model; the `store` (see `run`) keeps the trained tokenizer of `mini`. A policy that
+    reads statistics uses those of the embedded world's corpus, and needs the name of a model.
+    `language` is the code of the text's language. As in training, tokens beyond 512 or the model's
+    positions are cut. Raises ConfigError, also for a policy that must be fitted: use `maskpolicy
+    show --run` for it.
     """
     if not isinstance(tokenizer, str) and not callable(tokenizer):
         kind = type(tokenizer).__name__
@@ -192,7 +194,7 @@ def mask(
     if "name" in settings:
         raise ConfigError("name: cannot be set here: `policy` names the policy")
     check_language(language, "language")
-    artifacts = open_store(store)
+    artifacts = open_store(_place(store))
     named = policy_blocks.named(policy, "policy")
     kind = preview.kind_of(tokenizer) if isinstance(tokenizer, str) else ""
     block = policy_blocks.policy_block({**named, **settings}, "policy", {}, kind)
@@ -212,7 +214,7 @@ def pretrain(
     out: str | Path,
     *overrides: str,
     validation: str | Path | Sequence[str | Path] = (),
-    store: str | Path = DEFAULT,
+    store: str | Path | None = None,
     cache: str | Path | None = None,
     plugins: str | Path | Sequence[str | Path] = (),
     workers: int = 1,
@@ -220,17 +222,17 @@ def pretrain(
 ) -> Path:
     """Continue pre-training on your text as `maskpolicy pretrain` does, and return the folder.
 
-    `corpus` and `validation` are each a file, a pattern or several of them. Write `overrides` as
-    for the command: "intermediate.steps=400", "policy.spans=2". The same call continues where
-    it stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the
-    stage that failed.
+    `corpus` and `validation` are each a file, a pattern or several of them; `store` and `cache`
+    are those of `run`. Write `overrides` as for the command: "intermediate.steps=400",
+    "policy.spans=2". The same call continues where it stopped. Raises ConfigError, DataError or
+    StoreError before any work, or the error of the stage that failed.
     """
     _check_arguments(overrides)
     schema.check(workers, Count, "workers")
     _hide_bars_of_libraries()
     files, texts, held_out = list(map(Path, _texts(plugins))), _texts(corpus), _texts(validation)
     asked = own_text.Request(model, policy, texts, Path(out), overrides, files, held_out)
-    prepared = own_text.prepare(asked, open_store(store, cache))
+    prepared = own_text.prepare(asked, open_store(_place(store), cache))
     bars = _bars(progress, prepared.targets, prepared.store, failures=False)
     for outcome in own_text.compute(prepared, workers, bars):
         if outcome.exception is not None:
@@ -276,6 +278,11 @@ def _default_jobs() -> int | None:
     A new process would import the script again, and so start the experiment again.
     """
     return 1 if hasattr(sys.modules.get("__main__"), "__file__") else None
+
+
+def _place(store: str | Path | None) -> str | Path:
+    """Return the store of a call: `store`, or else $MASKPOLICY_STORE, or else DEFAULT."""
+    return (stated_place() or DEFAULT) if store is None else store
 
 
 def _texts(texts: str | Path | Sequence[str | Path]) -> tuple[str, ...]:

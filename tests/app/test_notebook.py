@@ -153,6 +153,21 @@ def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
     assert "<mask>" in masked.source and masked.target
 
 
+@pytest.mark.usefixtures("done")
+def test_calls_without_a_store_use_that_of_the_environment(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("MASKPOLICY_STORE", str(place / "store"))
+    again = mp.run(place / "tiny.yaml", ONE_STEP, out=tmp_path / "out", progress=False)
+    assert again.store.root == mp.load(tmp_path / "out").store.root == place / "store"
+    assert not (tmp_path / ".maskpolicy").exists()
+    monkeypatch.setenv("MASKPOLICY_STORE", "s3:/bucket")
+    for call in (
+        lambda: mp.mask("Ada was born.", "random", tokenizer=small.tokenizer()),
+        lambda: mp.pretrain("mini", "random", "a.txt", tmp_path / "model"),
+    ):
+        with pytest.raises(mp.StoreError, match="write s3://bucket"):
+            call()
+
+
 def test_own_text_is_trained_on_and_exported(place, tmp_path):
     (tmp_path / "a.txt").write_text("Ada Lovelace was born in London.\n\nShe wrote of engines.\n")
     (tmp_path / "b.txt").write_text("Mary Shelley lived in Rome.\n\nShe wrote of a creature.\n")

@@ -157,4 +157,6 @@ def test_a_store_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_store("~/store").root == tmp_path / "store"
     assert open_store("memory://home", "~/cache").root.parent == tmp_path / "cache"
+    monkeypatch.setenv("MASKPOLICY_CACHE", "~/copies")
+    assert open_store("memory://home").root.parent == tmp_path / "copies"
     assert open_store("~nobody-here/x").root == Path("~nobody-here/x").absolute()

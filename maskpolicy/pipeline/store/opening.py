@@ -25,14 +25,20 @@ def is_url(place: str | Path) -> bool:
     return isinstance(place, str) and _URL.match(place) is not None
 
 
+def stated_place() -> str | None:
+    """Return the store that $MASKPOLICY_STORE names, or None."""
+    return os.environ.get("MASKPOLICY_STORE") or None
+
+
 def open_store(
     place: str | Path, cache: str | Path | None = None, *, is_known: bool = False
 ) -> Store:
     """Return the store at a place: a folder, or the URL of a bucket.
 
-    `cache` is the folder for copies of buckets (default: in the user's cache), with a sub-folder
-    for each. Raises StoreError for a bucket that cannot be read, and for a cache that cannot be
-    written. If another process of the run uses the place (`is_known`), an outage is waited for.
+    `cache` is the folder for copies of buckets, with a sub-folder for each (default:
+    $MASKPOLICY_CACHE, or one in the user's cache). Raises StoreError for a bucket that cannot be
+    read, and for a cache that cannot be written. If another process of the run uses the place
+    (`is_known`), an outage is waited for.
     """
     if not str(place).strip():
         raise StoreError(
@@ -62,6 +68,8 @@ def open_store(
 
 
 def _default_cache() -> Path:
+    if stated := os.environ.get("MASKPOLICY_CACHE"):
+        return Path(with_home(stated))
     home = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(home) if home else Path.home() / ".cache") / "maskpolicy"
