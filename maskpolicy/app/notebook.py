@@ -33,6 +33,7 @@ from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.results.cell import named_apart, read_run
 from maskpolicy.leaderboard.score_files import named
+from maskpolicy.models.training.collator import suggested_kind
 from maskpolicy.pipeline.executors.engines import Executor, check_jobs, threads_kept
 from maskpolicy.pipeline.executors.local import one_early
 from maskpolicy.pipeline.graph.events import Listener, silent
@@ -195,14 +196,13 @@ def mask(
         raise ConfigError("name: cannot be set here: `policy` names the policy")
     check_language(language, "language")
     artifacts = open_store(_place(store))
-    named = policy_blocks.named(policy, "policy")
-    kind = preview.kind_of(tokenizer) if isinstance(tokenizer, str) else ""
-    block = policy_blocks.policy_block({**named, **settings}, "policy", {}, kind)
+    keys = {**policy_blocks.named(policy, "policy"), **settings}
     if isinstance(tokenizer, str):
+        block = policy_blocks.policy_block(keys, "policy", {}, preview.kind_of(tokenizer))
         masking = preview.Masking.of(block, tokenizer, artifacts, language)
     else:
-        reading = preview.Reading.of(tokenizer, language)
-        masking = preview.Masking(block, tokenizer, reading)
+        block = policy_blocks.policy_block(keys, "policy", {}, suggested_kind(None, tokenizer))
+        masking = preview.Masking(block, tokenizer, preview.Reading.of(tokenizer, language))
     return masking(text, seed, progress)
 
 

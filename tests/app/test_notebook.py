@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import encoders
 import folders
 import matplotlib.figure
 import numpy as np
@@ -18,6 +19,7 @@ import small
 import yaml
 from pages import SMALL
 from refusals import messages
+from transformers import AutoTokenizer
 
 import maskpolicy as mp
 from maskpolicy.plugins import discovery
@@ -151,6 +153,14 @@ def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
     assert mp.mask(text, {"name": "salient-span", "spans": 2}, **given) == masked
     assert [text[a:b] for a, b, _ in masked.spans] == [part for *_, part in masked.spans]
     assert "<mask>" in masked.source and masked.target
+
+
+def test_an_encoders_tokenizer_masks_as_its_name_does(tmp_path):
+    folder = encoders.saved("bert", tmp_path / "bert")
+    text = "Ada Lovelace was born in 1903."
+    loaded = AutoTokenizer.from_pretrained(folder)
+    one, two = (mp.mask(text, "salient-span", tokenizer=each) for each in (str(folder), loaded))
+    assert one == two and one.source.count("[MASK]") > 1
 
 
 @pytest.mark.usefixtures("done")

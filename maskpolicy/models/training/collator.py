@@ -127,7 +127,7 @@ class MaskingCollator:
         if return_tensors not in (None, "pt", "np"):
             raise ConfigError(f"{_WHERE}return_tensors: must be 'pt' or 'np', not {return_tensors}")
         self.tokenizer = _checked(tokenizer)
-        self.kind = kind or _kind_of(model, tokenizer)
+        self.kind = kind or suggested_kind(model, tokenizer)
         self.specials = _specials(self.kind, self.tokenizer, model, decoder_start)
         block = _block(policy, asked, self.kind)
         self.policy, self.denoising = block.policy, block.denoising
@@ -454,7 +454,7 @@ def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return copied
 
 
-def _kind_of(model: Any, tokenizer: PreTrainedTokenizerBase) -> ModelKind:
+def suggested_kind(model: Any, tokenizer: PreTrainedTokenizerBase) -> ModelKind:
     """Return the kind of a model or its configuration; without one, what the tokenizer suggests."""
     config = getattr(model, "config", model)
     config = config_beside(tokenizer) if config is None else config
