@@ -189,6 +189,15 @@ def test_more_seeds_tasks_and_values_compute_only_what_is_new(tuned, key, comput
     assert Counter(each.stage.kind for each in sure) == computed
 
 
+def test_models_of_a_finished_tuned_row_can_be_kept_later(tuned):
+    whole, store = graph(tuned, "keep_models=[finetune]")
+    planned = planning.plan(whole.targets, store, targets=whole.targets)
+    lacking = [each.stage.name for each in planned if each.state != "done"]
+    rows = ["none", *(f"random intermediate.lr={json.dumps(rate)}" for rate in RATES)]
+    names = {f"finetune {row}, {task}, seed 0" for row in rows for task in ("zsre", "wow")}
+    assert {*lacking} == names
+
+
 def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, done):
     words = ("--store", tuned / "store", "--out", tuned / "by-task")
     keys = ("policies=[none]", "tune={finetune.lr: [1e-3, 1e-2]}")

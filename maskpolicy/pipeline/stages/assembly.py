@@ -17,6 +17,7 @@ from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
 from maskpolicy.models import scratch
 from maskpolicy.models.encoders import drops_head
 from maskpolicy.models.model_kinds import MODEL_KINDS
+from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages import (  # noqa: F401 (they register the stages)
     evaluation,
@@ -61,8 +62,10 @@ class Graph:
 
         Audits come first, so that users see problems of the data before hours of training.
         """
-        tuned = [stage.inputs["model"] for stage in self.stages if "model" in stage.inputs]
-        kept = (stage for stage in tuned if not stage.transient)
+        options = (each for cell in self.cells.values() for each in nodes.options(cell).values())
+        evaluated = [stage for stage in (*self.stages, *options) if "model" in stage.inputs]
+        models = [stage.inputs["model"] for stage in evaluated]
+        kept = (stage for stage in models if not stage.transient)
         return (*self.audits.values(), *self.stages, *kept, *self.majority.values())
 
 
