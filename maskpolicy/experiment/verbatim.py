@@ -113,12 +113,15 @@ def other_file(folder: Path, asked: WrittenExperiment) -> Path | None:
     """Return the file of another experiment whose run is in a folder, or None.
 
     An edited experiment is the same one, and so is one whose file was moved. The same text in
-    another file is another one: relative paths may name other data there.
+    another file is another one: relative paths may name other data there. That of a dict has only
+    the file in the folder, and is another one than that of any file.
     Raises ConfigError for bad YAML.
     """
     kept = _saved(folder)
-    if kept is None or not kept.file:
+    if kept is None:
         return None
+    if not kept.file:
+        return folder / WRITTEN if asked.file else None
     file = (folder.resolve() / kept.file).resolve()
     return file if file.is_file() and file != asked.file else None
 

@@ -77,7 +77,10 @@ def test_a_folder_names_the_file_of_its_experiment(home, tmp_path):
     stranger = WrittenExperiment("model: mini\n", "it", ())
     assert verbatim.other_file(out, stranger) == home / "it.yaml"
     verbatim.save(stranger, tmp_path / "of a dict")
-    assert verbatim.other_file(tmp_path / "of a dict", again) is None
+    kept = tmp_path / "of a dict" / WRITTEN
+    assert verbatim.other_file(kept.parent, stranger) is None
+    assert verbatim.other_file(kept.parent, verbatim.read_experiment(kept)) is None
+    assert verbatim.other_file(kept.parent, again) == kept  # the only copy of the dict
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
