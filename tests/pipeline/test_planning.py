@@ -200,7 +200,7 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     (tmp_path / "it.yaml").write_text(small.EXPERIMENT)
     experiment = load_experiment(tmp_path / "it.yaml")
     order = topological(stages_of.build(experiment).stages)
-    found = preflight(Machine.of("H100x8"), order, experiment.model, experiment.corpus)
+    found = preflight(Machine.of("H100x8"), order, experiment.model)
     assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 2}
     # two steps of four trainings: so small a model has the time of its calls, for four layers
     assert size(experiment.model) == (found.weights, 4)
@@ -209,12 +209,17 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     # four passages of 100 words, with full targets and spans, and four examples
     tokens = 2 * 4 * (100 * 4 / 3 * (2 + 1.2) + 2 * 50)
     flop = tokens * 0.4e9 * found.weights / 139.4e6
-    hours = preflight(slow, order, experiment.model, experiment.corpus).hours
+    hours = preflight(slow, order, experiment.model).hours
     assert hours == pytest.approx(flop / (8 * 0.3 * 1e9) / 3600)
     assert found.kept == 2 * 4 * found.weights  # fine-tuned models are dropped
+    row = "policies.1={name: random, corpus: {words: 10}}"
+    short = topological(stages_of.build(load_experiment(tmp_path / "it.yaml", [row])).stages)
+    shorter = 2 * 4 * 90 * 4 / 3 * 1.2  # that row's passages have 10 words
+    hours = preflight(slow, short, experiment.model).hours
+    assert hours == pytest.approx(flop * (1 - shorter / tokens) / (8 * 0.3 * 1e9) / 3600)
     early = load_experiment(tmp_path / "it.yaml", ["checkpoint_steps=[1]"])
     order = topological(stages_of.build(early).stages)
-    found = preflight(Machine.of("h100"), order, early.model, early.corpus)
+    found = preflight(Machine.of("h100"), order, early.model)
     assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 3}
     assert found.kept == 3 * 4 * found.weights
     base = ModelBlock("base", kind="encoder")

@@ -70,7 +70,7 @@ def plan(
     if gpus is not None:
         from maskpolicy.pipeline.graph.preflight import Machine, preflight
 
-        before = preflight(Machine.of(gpus), rest, resolved.model, resolved.corpus)
+        before = preflight(Machine.of(gpus), rest, resolved.model)
     if as_json:
         print_json(
             {

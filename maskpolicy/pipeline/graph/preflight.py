@@ -11,7 +11,7 @@ from typing import Any
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.budgets import TRAININGS, Training
-from maskpolicy.experiment.definition import ENCODER, CorpusBlock, ModelBlock
+from maskpolicy.experiment.definition import ENCODER, ModelBlock
 from maskpolicy.models import scratch
 from maskpolicy.models.loading import load_config
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -129,9 +129,7 @@ class Preflight:
         ]
 
 
-def preflight(
-    machine: Machine, rest: Sequence[Stage], model: ModelBlock, corpus: CorpusBlock
-) -> Preflight:
+def preflight(machine: Machine, rest: Sequence[Stage], model: ModelBlock) -> Preflight:
     """Return what the stages of `rest` take."""
     (weights, layers), base = size(model), MLM if model.kind == ENCODER else BART
     least = layers * _OF_LAYER * machine.flops * SHARE  # FLOP in the time of a step's calls
@@ -148,7 +146,8 @@ def preflight(
         runs[kind] += 1
         steps = (getattr(params, "until", 0) or spec.steps) - getattr(params, "first", 0)
         how = getattr(params, "how", None)
-        found = flop(replace(spec, steps=steps), how, corpus.passage_size, model.kind)
+        corpus = stage.inputs["corpus"].keyed["corpus"] if how is not None else {}
+        found = flop(replace(spec, steps=steps), how, corpus, model.kind)
         work += max(found * weights / _BASE[base], steps * least)
     return Preflight(
         machine,
