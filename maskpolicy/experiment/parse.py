@@ -86,7 +86,7 @@ class File:
     checkpoint_words: Annotated[Any, Stated("a list of numbers of words")] = ()
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
-    # GPUs, processes and cores of each kind of stage; results only change by rounding
+    # GPUs, processes and cores of each kind of stage; they change rounding and dropout
     resources: Budget = field(default_factory=dict)
     slurm: Budget = field(default_factory=dict)  # the jobs of `--executor slurm`
 
