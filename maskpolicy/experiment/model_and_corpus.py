@@ -354,7 +354,7 @@ def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], 
     """Raise ConfigError for a text of the world in `mix` that the world does not have."""
     for text in (text for text in mixed_texts(corpus) if text.corpus is None):
         place = f"{at(where, MIX)}.{text.name}"
-        if corpus.name != WORLD and not model.is_scratch:
+        if corpus.name != WORLD and not model.is_preset:
             raise ConfigError(
                 f"{place}: is text of the embedded world, and neither this model nor this corpus "
                 f"uses the world: name files, e.g. mix: {{wiki: {{files: [wiki.txt], share: "

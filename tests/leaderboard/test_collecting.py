@@ -192,7 +192,6 @@ def test_the_settings_of_a_cell_do_not_take_longer_with_more_rows(experiment, mo
     "keys",
     [
         ["general={corpus: world, steps: 5}"],
-        ["corpus.mix.general=0.2"],
         ["contrast_corpus=world", "policies=[none, difference-masking]"],
         ["policies=[none, {name: supervised, train_on: [triviaqa]}]", "data=world"],
     ],

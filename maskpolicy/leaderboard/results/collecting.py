@@ -31,7 +31,7 @@ from maskpolicy.experiment.definition import (
     resolved_policy,
     resolved_task,
 )
-from maskpolicy.experiment.model_and_corpus import OF_WORLD, mixed_texts
+from maskpolicy.experiment.model_and_corpus import OF_WORLD
 from maskpolicy.experiment.policy_blocks import compares_corpora
 from maskpolicy.experiment.sweeps import DEV
 from maskpolicy.experiment.world_settings import RECORD
@@ -365,7 +365,6 @@ def cell_config(
         config["general_seeds"] = experiment.general_seeds
         config["general_seed"] = experiment.general_of(experiment.run_of(seed))
     if policy.has_stage:
-        sources += [WORLD for text in mixed_texts(corpus) if text.corpus is None]
         names = ["corpus", "intermediate", "intermediate_seeds"]
         if compares_corpora(policy) and experiment.contrast_corpus is not None:
             names.append("contrast_corpus")
