@@ -403,14 +403,19 @@ def _runs(file: File, model: ModelBlock, where: str) -> tuple[int, int]:
 def _checkpoint_steps(
     file: File, policies: Sequence[PolicyBlock], trainings: Mapping[str, Training], where: str
 ) -> tuple[int, ...]:
-    """Return the sorted steps; raises ConfigError for one beyond every intermediate stage."""
+    """Return the sorted steps; raises ConfigError for one beyond every intermediate stage.
+
+    A tuned row has those before the end of its shortest candidate.
+    """
     usual = trainings["intermediate"].steps
     longest = max(
         (
-            each.trainings.get("intermediate", {}).get("steps", usual)
+            min(
+                each.trainings.get("intermediate", {}).get("steps", usual)
+                for each in block.candidates or (block,)
+            )
             for block in policies
-            for each in block.candidates or (block,)
-            if each.has_stage
+            if block.has_stage
         ),
         default=usual,
     )
