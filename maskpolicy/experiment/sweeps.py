@@ -227,9 +227,18 @@ def _states(block: Mapping[str, Any], key: str) -> bool:
     return isinstance(block[first], Mapping) and _states(block[first], rest)
 
 
+def _sets(block: Any, key: str) -> bool:
+    """Return whether a block states a key, or each of the members that it lists does."""
+    if not isinstance(block, Mapping):
+        return False
+    members = block.get(hooks.MEMBERS.name)
+    of_members = isinstance(members, list) and members and all(_sets(m, key) for m in members)
+    return _states(block, key) or bool(of_members)
+
+
 def _takes(block: Mapping[str, Any], inner: Sequence[_Axis], key: str) -> bool:
     """Return whether a sweep at the top of the file sets a row's key."""
-    if _states(block, key) or any(key in axis.keys for axis in inner):
+    if _sets(block, key) or any(key in axis.keys for axis in inner):
         return False
     first, dot, _ = key.partition(".")
     stage = first if dot and first in (*ROW_TRAININGS, CORPUS) else None

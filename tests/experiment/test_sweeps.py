@@ -80,6 +80,14 @@ def test_a_sweep_over_one_key_of_the_objective_keeps_the_files_others(
     assert getattr(row.denoising, block) == whole
 
 
+def test_a_mixture_whose_members_all_state_a_key_of_the_top_stays_one_row(load_rows):
+    inner = "{name: mixture, members: [{name: random, target: full}, {name: span, target: full}]}"
+    members = f"[{inner}, {{name: mass, target: spans}}]"
+    rows = f"[none, {{name: mixture, label: mixed, members: {members}}}, random]"
+    found = load_rows(rows, "grid={target: [full, spans]}")
+    assert labels(found) == ["none", "mixed", "random target=full", "random target=spans"]
+
+
 def test_checkpoints_are_those_of_the_longest_row(load_rows):
     steps = "grid={intermediate.steps: [10, 100]}"
     assert load_rows("[none, random]", steps, "checkpoint_steps=[50]").checkpoint_steps == (50,)
