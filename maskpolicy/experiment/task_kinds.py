@@ -11,7 +11,8 @@ from typing import Literal
 
 from maskpolicy.core.errors import ConfigError, unknown
 from maskpolicy.core.schema import omitted
-from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ
+from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, TaskBlock
+from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import Registered
 
 TEXT, LABEL, SPAN, TAGS, PAIRS = "text", "label", "span", "tags", "pairs"
@@ -55,6 +56,11 @@ def kind_of(task: Registered) -> str:
         where = f"{task.where}: @task({task.name!r})"
         raise ConfigError(f"{where}: {unknown('kind', name, TASK_KINDS)}")
     return str(name)
+
+
+def is_zero_shot(task: TaskBlock) -> bool:
+    """Return whether models do a task without fine-tuning."""
+    return TASK_KINDS[kind_of(find_plugin("task", task.name))].zero_shot
 
 
 @dataclass(frozen=True, kw_only=True)

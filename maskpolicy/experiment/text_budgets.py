@@ -15,7 +15,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import Count, Positive, at
 from maskpolicy.experiment.budgets import blocks_of_columns
 from maskpolicy.experiment.definition import Experiment, TaskBlock
-from maskpolicy.experiment.task_kinds import SPAN, TASK_KINDS, kind_of
+from maskpolicy.experiment.task_kinds import SPAN, is_zero_shot, kind_of
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import CORPUS
 
@@ -140,7 +140,7 @@ class TextBudgets:
             item = dict(item) if isinstance(item, Mapping) else {"name": item}
             own, rest = _epochs(item.get(FINETUNE), at(f"{where}tasks[{number}]", FINETUNE))
             epochs = own or (None if STEPS in rest else usual)
-            if epochs and not TASK_KINDS[kind_of(find_plugin("task", task.name))].zero_shot:
+            if epochs and not is_zero_shot(task):
                 batch = experiment.budget(FINETUNE, experiment.policies[0], task).batch_size
                 steps = _rounded_up(epochs * counter.examples(experiment, task) / batch)
                 item[FINETUNE] = {**rest, STEPS: steps}

@@ -203,6 +203,7 @@ CHOICE, COST = "tuned on dev", "cost of tuning"  # names of facts
 _TRAININGS = {
     "fit": "fits of learned policies",
     "intermediate": "intermediate trainings",
+    "finetune-classifier": "fine-tunings of classifiers",
     "finetune": "fine-tunings",
 }
 

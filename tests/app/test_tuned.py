@@ -211,6 +211,50 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, done):
     assert set(board.rows[0].tuning) == {"zsre", "wow"}
 
 
+@pytest.mark.parametrize("key", ["intermediate.lr", "finetune.lr"])
+def test_pairs_are_answered_by_the_candidate_that_other_tasks_choose(tuned, done, key):
+    (tuned / "pairs.csv").write_text("good,bad\nAda was born.,Ada were born.\n")
+    tasks = f"tasks=[zsre, {{name: pairs, data: {tuned}}}]"
+    words = ("--store", tuned / "store", "--out", tuned / key)
+    done("run", tuned / "tiny.yaml", tasks, f"tune={{{key}: [1e-3, 1e-4]}}", *words)
+    found = result(tuned, "random--pairs--0", key)
+    assert found.metrics.score in (0, 1) and not found.is_fine_tuned
+    assert (found.tuning["by"], found.tuning["tasks"]) == ("row", ["zsre"])
+    assert found.tuning["scores"] == result(tuned, out=key).tuning["scores"]
+
+
+def test_a_row_without_dev_examples_to_choose_by_is_one_line(tuned, refused):
+    (tuned / "pairs.csv").write_text("good,bad\nAda was born.,Ada were born.\n")
+    tasks = f"tasks=[{{name: pairs, data: {tuned}}}]"
+    said = refused("plan", tuned / "tiny.yaml", tasks, "--store", tuned / "store")
+    assert "tasks: none has dev examples for row random to choose by: add one that" in said
+
+
+def test_a_row_with_a_classifier_has_one_model_for_all_tasks(tmp_path):
+    learned = {"name": "typhoon", "label": "it", "train_on": ["cola"]}
+    keys = {"policies": ["none", learned], "tasks": ["cola", "squad"]}
+    keys |= {"model": {"kind": "encoder", "name": "mini"}, "tune": {"finetune.lr": [1e-3, 1e-4]}}
+    (tmp_path / "tiny.yaml").write_text(small.experiment(**keys, world={"kinds": ["people"]}))
+    whole, store = graph(tmp_path)
+    experiment = load_experiment(tmp_path / "tiny.yaml")
+    cells = {task: whole.cells["it", task, 0] for task in ("cola", "squad")}
+    (choice,) = {cell.inputs[nodes.CHOICE] for cell in cells.values()}
+    made = {"candidate": 1, "input": f"{nodes.OPTION}001", "scores": [0.1, 0.2]}
+    with store.write(choice.key, {}) as folder:
+        (folder / nodes.FILE).write_text(json.dumps(made))
+    for block, cell in zip(experiment.tasks, cells.values(), strict=True):
+        _, _, about = collecting._chosen(experiment, experiment.policies[1], block, cell, store)
+        trained = {kind: known.get("trainings") for kind, known in about["cost"].items()}
+        assert (about["by"], about["tasks"]) == ("row", ["cola", "squad"])
+        assert (trained["finetune-classifier"], trained["fit"], trained["intermediate"]) == (
+            2,
+            2,
+            2,
+        )
+        told = description.cost(SimpleNamespace(tuning=about))
+        assert "2 fine-tunings of classifiers of 4 steps in all" in told
+
+
 def test_the_cost_has_the_steps_that_were_taken_and_the_tokens_of_feedback(tuned, tmp_path):
     whole, store = graph(tuned)
     choice = whole.cells[CELL].inputs["choice"]

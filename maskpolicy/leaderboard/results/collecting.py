@@ -65,7 +65,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.stages.preparation import SHARD_KINDS, SIZE_FACT
 from maskpolicy.pipeline.stages.training_text import STEPS_FACT
-from maskpolicy.pipeline.stages.tuned_rows import is_by_task
+from maskpolicy.pipeline.stages.tuned_rows import chosen_by, is_by_task
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import ROW_TRAININGS
@@ -283,8 +283,8 @@ def _chosen(
         return block, topological([stage]), None
     choice_made = read_json(path)
     index = int(choice_made["candidate"])
-    by_task = is_by_task(block)
-    tasks = [task.label] if by_task else [each.label for each in experiment.tasks]
+    by_task = is_by_task(block, task)
+    kinds = ("finetune",) if by_task else (*ROW_TRAININGS, "finetune-classifier")
     tuning = {
         "on": DEV,
         "by": "task" if by_task else "row",
@@ -292,9 +292,9 @@ def _chosen(
         "scores": choice_made["scores"],
         "chosen": index,
         "label": block.candidates[index].label,
-        "tasks": tasks,
+        "tasks": [each.label for each in chosen_by(block, task, experiment.tasks)],
         "seeds": list(experiment.seeds),
-        "cost": _cost(choice, ("finetune",) if by_task else ROW_TRAININGS, store),
+        "cost": _cost(choice, kinds, store),
     }
     evaluation = stage.inputs[choice_made["input"]]
     return block.candidates[index], [*topological([evaluation]), stage], tuning

@@ -14,6 +14,7 @@ from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import Training, resolve_auto, settled
 from maskpolicy.experiment.definition import ENCODER, Experiment, PolicyBlock, TaskBlock
 from maskpolicy.experiment.policy_blocks import GENERAL_POLICY, leaf_blocks
+from maskpolicy.experiment.task_kinds import is_zero_shot
 from maskpolicy.models import scratch
 from maskpolicy.models.encoders import drops_head
 from maskpolicy.models.model_kinds import MODEL_KINDS
@@ -148,7 +149,7 @@ class _Builder:
             for seed in self.experiment.seeds
         }
         early = self.early()
-        trained = [each for each in self.experiment.tasks if not self.tasks.is_zero_shot(each)]
+        trained = [each for each in self.experiment.tasks if not is_zero_shot(each)]
         majority = {task.label: self.tasks.majority(task) for task in trained}
         audits = {task.label: self.tasks.audit(task) for task in trained}
         every = (*cells.values(), *early.values())
@@ -348,7 +349,7 @@ class _Builder:
         column, spec, tokenizer = self.tasks.column(task), ZERO_SHOT, self.inputs.tokenizer
         resources = self.experiment.resources
         metric, *others = column.metrics
-        if self.tasks.is_zero_shot(task):
+        if is_zero_shot(task):
             self.tasks.check_head(task, block)
         else:
             budget = self.experiment.budget("finetune", block, task)

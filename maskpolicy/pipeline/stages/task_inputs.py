@@ -14,7 +14,6 @@ from maskpolicy.core.metrics import Metric
 from maskpolicy.data.corpus.segmentation import ENGLISH
 from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.data.taskfiles import sources
-from maskpolicy.experiment import task_kinds
 from maskpolicy.experiment.definition import ENCODER, HUB, WORLD, PolicyBlock, TaskBlock
 from maskpolicy.experiment.task_kinds import PAIR_SCORES, PAIRS, TASK_KINDS, TEXT
 from maskpolicy.models.encoders import drops_head
@@ -149,10 +148,6 @@ class TaskInputs:
             params = {"keep": made.facts.keep, **self.head(task)}
             self.columns[task.label] = Column(params, made.own_metric, made.metrics)
         return self.columns[task.label]
-
-    def is_zero_shot(self, task: TaskBlock) -> bool:
-        """Whether models do a task without fine-tuning."""
-        return TASK_KINDS[task_kinds.kind_of(find_plugin("task", task.name))].zero_shot
 
     def head(self, task: TaskBlock) -> dict[str, Any]:
         """The fields of `HeadParams`."""

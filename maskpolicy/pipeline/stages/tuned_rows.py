@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
+from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.files import read_json
 from maskpolicy.experiment.definition import PolicyBlock, TaskBlock
+from maskpolicy.experiment.learned_policies import needs_classifier
+from maskpolicy.experiment.task_kinds import is_zero_shot
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.nodes import Folders, Stage, StageRun, stage
 from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
@@ -25,9 +28,10 @@ Cell: TypeAlias = Callable[..., Stage]
 class TunedRow:
     """A row whose cells are those of the best candidate on dev.
 
-    All candidates are fine-tuned on all tasks with all seeds, and evaluated on dev. If only budgets
-    of fine-tuning are tuned, each task has its own choice, because its fine-tuning changes no other
-    task. Otherwise there is one choice, because one model serves all tasks.
+    All candidates are fine-tuned on all tasks with all seeds, and evaluated on dev; tasks without
+    fine-tuning have no part in the choice. If only budgets of fine-tuning are tuned, each task has
+    its own choice, because its fine-tuning changes no other task, unless the policy fine-tunes a
+    classifier. Otherwise there is one choice, because one model serves all tasks.
     """
 
     def __init__(self, block: PolicyBlock, inputs: Inputs, tasks: TaskInputs, cell: Cell) -> None:
@@ -38,10 +42,16 @@ class TunedRow:
 
     def choice(self, task: TaskBlock) -> Stage:
         """The stage that chooses the candidate for a task."""
-        tasks, label = self.experiment.tasks, self.block.label
-        if is_by_task(self.block):
-            tasks, label = (task,), f"{label}, {task.label}"
+        label = self.block.label
+        if is_by_task(self.block, task):
+            label = f"{label}, {task.label}"
         if label not in self.choices:
+            tasks = chosen_by(self.block, task, self.experiment.tasks)
+            if not tasks:
+                raise ConfigError(
+                    f"{self.experiment.where}tasks: none has dev examples for row {label} to "
+                    "choose by: add one that is fine-tuned, or leave tune out"
+                )
             scores = {
                 score_name(c, t, s): self.cell(candidate, each, seed, split="dev")
                 for c, candidate in enumerate(self.block.candidates)
@@ -68,9 +78,20 @@ class TunedRow:
         return self.inputs.stage("take", label, TakeParams(), **inputs, **options)
 
 
-def is_by_task(block: PolicyBlock) -> bool:
-    """Return whether a tuned row chooses for each task, because it tunes only fine-tuning."""
+def is_by_task(block: PolicyBlock, task: TaskBlock) -> bool:
+    """Return whether a tuned row chooses for a task alone, because it tunes only fine-tuning."""
+    if is_zero_shot(task) or needs_classifier(block):
+        return False
     return all(key.startswith("finetune.") for key in block.tune if key != "on")
+
+
+def chosen_by(
+    block: PolicyBlock, task: TaskBlock, tasks: Sequence[TaskBlock]
+) -> Sequence[TaskBlock]:
+    """Return the tasks, of all `tasks`, by whose dev examples a tuned row chooses for a task."""
+    if is_by_task(block, task):
+        return (task,)
+    return [each for each in tasks if not is_zero_shot(each)]
 
 
 def score_name(candidate: int, task: int, seed: int) -> str:
