@@ -271,17 +271,18 @@ FAMILIES: tuple[Family, ...] = (
 
 def family_of(config: Any) -> Family:
     """Return the family of a model's configuration."""
-    return _row(config.model_type, "seq2seq" if config.is_encoder_decoder else "encoder")
+    return family_of_type(config.model_type, "seq2seq" if config.is_encoder_decoder else "encoder")
 
 
-def _row(model_type: str, kind: str) -> Family:
+def family_of_type(model_type: str, kind: str) -> Family:
+    """Return the family of models of a type and kind."""
     rows = [row for row in FAMILIES if row.kind == kind]
     return next((row for row in rows if model_type in row.types), rows[-1])
 
 
 def check_exclusion(model_type: str, kind: ModelKind) -> None:
     """Raise ConfigError if mask_exclusion is not supported for models of a type."""
-    row = _row(model_type, kind)
+    row = family_of_type(model_type, kind)
     if row.exclusion == "no":
         reason = f" ({row.note})" if row.types else ""
         raise ConfigError(f"mask_exclusion: {model_type} models cannot do it{reason}: set it to 0")

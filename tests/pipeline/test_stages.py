@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import encoders
 import numpy as np
 import pytest
 import small
@@ -692,7 +694,8 @@ def test_nothing_is_fine_tuned_and_each_model_answers_once(tmp_path):
     found = evaluations(built)
     assert len(found) == 2 * (3 + 2)
     assert len(set(found.values())) == 3 + 2  # both seeds share the intermediate run
-    assert evaluations(pairs_graph(tmp_path, "finetune.steps=7", "finetune.lr=0.1")) == found
+    others = ("finetune.steps=7", "finetune.lr=0.1", "finetune.max_source=64")
+    assert evaluations(pairs_graph(tmp_path, *others)) == found
     other = evaluations(pairs_graph(tmp_path, "tasks=[{name: pairs, choose: within_word_l2r}]"))
     assert set(other.values()).isdisjoint(found.values())
 
@@ -710,6 +713,23 @@ def test_nothing_is_fine_tuned_and_each_model_answers_once(tmp_path):
 )
 def test_what_cannot_be_scored_is_one_line(tmp_path, changes, said):
     with pytest.raises(ConfigError, match=rf"tasks.*: .*{said}|tasks.*{said}"):
+        pairs_graph(tmp_path, *changes)
+
+
+def test_pairs_may_be_as_long_as_the_sources_of_fine_tuning(tmp_path):
+    cells = pairs_graph(tmp_path, "finetune.max_source=1024").cells.values()
+    assert {cell.params.spec.max_source for cell in cells} == {1024}
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "has_none"),
+    [("roberta", "auto", True), ("roberta", "own", False), ("bert", "auto", False)],
+)
+def test_a_folder_of_roberta_needs_its_own_head_for_pairs(tmp_path, family, head, has_none):
+    folder = encoders.saved(family, tmp_path / "model")
+    changes = (f"model={{name: {folder}, kind: encoder, head: {head}}}", "general.steps=0")
+    said = r"tasks\[0\]: pairs needs a head .* row none has with model.head: own"
+    with pytest.raises(ConfigError, match=said) if has_none else nullcontext():
         pairs_graph(tmp_path, *changes)
 
 

@@ -207,8 +207,8 @@ class _Texts:
                 )
             if length > limit:
                 raise DataError(
-                    f"the text {text!r:.60} has {length} tokens, and the model reads {limit}: "
-                    "shorten it, or leave it out"
+                    f"the text {text!r:.60} has {length} tokens, and the model reads {limit} (its "
+                    "positions, or finetune.max_source): shorten it, or leave it out"
                 )
 
 

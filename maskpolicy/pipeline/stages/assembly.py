@@ -346,13 +346,14 @@ class _Builder:
         self, block: PolicyBlock, task: TaskBlock, model: Stage, seed: int, label: str, split: Split
     ) -> Stage:
         """The answers of a row's model to a split, after fine-tuning if the task needs it."""
-        column, spec, tokenizer = self.tasks.column(task), ZERO_SHOT, self.inputs.tokenizer
+        column, tokenizer = self.tasks.column(task), self.inputs.tokenizer
         resources = self.experiment.resources
+        budget = self.experiment.budget("finetune", block, task)
         metric, *others = column.metrics
         if is_zero_shot(task):
             self.tasks.check_head(task, block)
+            spec = replace(ZERO_SHOT, max_source=max(ZERO_SHOT.max_source, budget.max_source))
         else:
-            budget = self.experiment.budget("finetune", block, task)
             spec = settled(replace(budget, seed=seed), "finetune", resources)
             model = self.finetune(task, model, spec, label)
         evaluate = EvaluateParams(

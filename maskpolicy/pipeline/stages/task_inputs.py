@@ -17,7 +17,9 @@ from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment.definition import ENCODER, HUB, WORLD, PolicyBlock, TaskBlock
 from maskpolicy.experiment.task_kinds import PAIR_SCORES, PAIRS, TASK_KINDS, TEXT
 from maskpolicy.models.encoders import drops_head
+from maskpolicy.models.families import family_of_type
 from maskpolicy.models.learned import fit_tools
+from maskpolicy.models.loading import model_type
 from maskpolicy.models.scratch import preset
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.stages.input_graph import Inputs, Text
@@ -174,9 +176,10 @@ class TaskInputs:
                 f"{needs}and row {block.label} drops the one that it trains: leave out the row or "
                 "the task"
             )
-        if not block.has_stage and (
-            model.head == "new" or (model.is_scratch and model.head != "own")
-        ):
+        has_new = model.is_scratch or (
+            Path(model.name).is_dir() and family_of_type(model_type(model.name), ENCODER).new_head
+        )
+        if not block.has_stage and (model.head == "new" or (model.head == "auto" and has_new)):
             raise ConfigError(f"{needs}which row {block.label} has with model.head: own")
 
     def audit(self, task: TaskBlock) -> Stage:
