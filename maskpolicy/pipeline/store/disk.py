@@ -50,7 +50,7 @@ class Disk:
         self.root = root
         self._option = option
         self._held: set[str] = set()
-        self.has_locks = True  # until the file system refuses one
+        self.has_locks = True  # until the file system answers that it has none
 
     def folder(self, *names: str) -> Path:
         """Return a sub-folder; if it does not exist, create it and flush it to disk."""
