@@ -177,6 +177,10 @@ def test_weights_by_a_drawn_rate_are_validated_by_the_bound_on_the_likelihood(va
     other, _, _ = validated(*keys, *bell, policy="whole-word", out="other")
     assert other["validation_loss"]["before"] == found["before"]  # the same masks
     assert other["validation_loss"]["after"] != found["after"]
+    for members in ("[random, diffusion]", "[diffusion, salient-span]"):
+        mixed, _, _ = validated(*keys, f"policy.members={members}", policy="mixture", out=members)
+        assert mixed["validation_loss"]["bound"] is True
+        assert mixed["validation_loss"]["before"] == found["before"]
 
 
 def test_replaced_token_detection_is_validated_by_its_whole_loss(validated, tmp_path):

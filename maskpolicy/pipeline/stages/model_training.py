@@ -312,7 +312,7 @@ def masked_steps(
 class Validation:
     """The loss of a model on validation text, always with the same masks.
 
-    If the objective weighs passages by their rates, as masked diffusion does, the masks are those
+    If an objective weighs passages by their rates, as masked diffusion does, the masks are those
     of the policy `diffusion` for all rows. The loss is then the bound on the negative
     log-likelihood of a token (NELBO), and rows with other orders of tokens can be compared.
 
@@ -345,7 +345,9 @@ class Validation:
         }
         if not own:
             return None
-        is_bound = params.kind == ENCODER and params.how.loss_weight != "equal"
+        leaves = Masker.of(policy, params.how).leaves
+        weighs = any(leaf.denoising.loss_weight != "equal" for leaf in leaves)
+        is_bound = params.kind == ENCODER and weighs
         if is_bound:
             policy = instance("policy", _BOUND, {})
             how = replace(params.how, loss_weight="likelihood", replacement=None)
