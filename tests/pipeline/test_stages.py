@@ -20,6 +20,7 @@ from stores import compute, interrupted
 
 from maskpolicy.core import metrics
 from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.keys import to_json
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, Example
@@ -36,7 +37,7 @@ from maskpolicy.models.training.steps import ExampleSteps, MaskedSteps
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological, version_of
-from maskpolicy.pipeline.stages.cloze_answers import _is_right, _masked
+from maskpolicy.pipeline.stages.cloze_answers import ClozeParams, _is_right, _masked
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import find_plugin
@@ -738,10 +739,10 @@ VALUES = ["Rome", "river Oder"]
 
 
 @pytest.mark.parametrize("name", ["bart", "t5", "mbart"])
-def test_the_value_is_masked_by_one_mark(name):
+def test_the_value_is_masked_by_one_mark_or_one_for_each_token(name):
     tokenizer = text_to_text.tokenizer(name)
     marks = Specials.of(tokenizer)
-    sources, longest = _masked(TEXTS, VALUES, tokenizer, marks)
+    sources, longest = _masked(TEXTS, VALUES, tokenizer, marks, Denoising())
     whole = [text.replace("<mask>", value) for text, value in zip(TEXTS, VALUES, strict=True)]
     for source, text in zip(sources, whole, strict=True):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -751,7 +752,32 @@ def test_the_value_is_masked_by_one_mark(name):
         assert source[at + 1 :].tolist() == ids[len(ids) - rest :]
         hidden = tokenizer.decode(ids[at : len(ids) - rest]).strip()
         assert hidden in VALUES
+    by_tokens, _ = _masked(TEXTS, VALUES, tokenizer, marks, Denoising(corruption="token"))
+    assert by_tokens.lengths.tolist() == [
+        len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in whole
+    ]
     assert longest == max(map(len, tokenizer(whole, add_special_tokens=False)["input_ids"]))
+
+
+@pytest.mark.parametrize(
+    ("row", "target", "corruption"),
+    [
+        ("{name: random}", "spans", None),
+        ("{name: random, corruption: token}", "spans", "token"),
+        ("{name: mixture, members: [original, random]}", "full", None),
+        ("{name: mixture, members: [random, {name: ul2, members: [original]}]}", "full", None),
+        ("{name: mixture, members: [random, {name: span, corruption: token}]}", "spans", None),
+        ("{name: mixture, members: [{name: span, corruption: token}]}", "spans", "token"),
+    ],
+)
+def test_a_value_is_asked_for_as_a_row_and_its_members_were_trained(
+    tmp_path, row, target, corruption
+):
+    built = graph(tmp_path, changes=[f"policies=[none, {row[:-1]}, label: it}}]"])
+    trained = built.pretrained["it", 0].params
+    asked = to_json(ClozeParams.of(trained, {}))
+    assert asked["how"] == to_json(trained.how) | {"target": target}
+    assert asked.get("corruption") == corruption
 
 
 def test_the_first_of_several_spans_fills_in_the_mask():

@@ -34,7 +34,7 @@ from maskpolicy.plugins.hooks import STATISTICS
 _FILLED_IN = ("policy", "stage", "kind", "values", "right name", "wrong name", "most frequent")
 
 
-@analysis("cloze", heading="Masked facts that the model fills in", place=70, version=3)
+@analysis("cloze", heading="Masked facts that the model fills in", place=70, version=4)
 @dataclass(frozen=True)
 class Cloze:
     """Share of masked values filled in correctly, with the subject's name and with another's.
@@ -67,7 +67,7 @@ def _cloze_rows(each: IntermediateStage, store: Store) -> list[Json]:
     if settings is None:
         raise ConfigError("cloze: tests facts of the embedded world and needs corpus: world")
     inputs = {"model": each.key, "tokenizer": each.inputs["tokenizer"]}
-    params = ClozeParams(world=settings, how=each.params.how)
+    params = ClozeParams.of(each.params, settings)
     answers = read_json(derive(store, "cloze", each.label, params, inputs).path / ANSWERS)
     known = list(blanks(settings))
     rows = []

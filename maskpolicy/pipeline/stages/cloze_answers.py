@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.ragged import Ragged
-from maskpolicy.core.types import Denoising
+from maskpolicy.core.schema import omitted
+from maskpolicy.core.types import Corruption, Denoising, Target
 from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.world.unasked_texts import MASK, blanks
 from maskpolicy.experiment.world_settings import Settings
@@ -21,6 +22,8 @@ from maskpolicy.models import text_to_text
 from maskpolicy.models.finetuning.text import generate
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
+from maskpolicy.pipeline.stages.params import IntermediateParams
+from maskpolicy.plugins import hooks
 
 ANSWERS = "cloze.json"
 _SLACK = 8  # an answer may repeat the longest text and have so many tokens more
@@ -32,7 +35,23 @@ class ClozeParams:
     """The world to take values from, and the denoising objective that trained the model."""
 
     world: Settings
-    how: Denoising
+    how: Denoising  # with full targets if a member of a mixture has them
+    corruption: Corruption = omitted("span")  # of values: by tokens if that of all members is
+
+    @classmethod
+    def of(cls, trained: IntermediateParams, world: Settings) -> ClozeParams:
+        """Return the parameters for a model by those of its training."""
+        blocks = _leaves({**trained.fields, **vars(trained.how)})
+        target: Target = "full" if any(each["target"] == "full" for each in blocks) else "spans"
+        by_tokens = all(each["corruption"] == "token" for each in blocks)
+        how = replace(trained.how, target=target)
+        return cls(world=world, how=how, corruption="token" if by_tokens else "span")
+
+
+def _leaves(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a policy's resolved block, or those of the policies that it draws."""
+    members = block.get(hooks.MEMBERS.name, ())
+    return [leaf for member in members for leaf in _leaves(member)] or [block]
 
 
 @stage("cloze", version=5)
@@ -52,7 +71,7 @@ def cloze(params: ClozeParams, inputs: Folders, out: Path, run: StageRun) -> Non
     texts = [blank.text for blank in found] + [blank.renamed for blank in found]
     values = [blank.value for blank in found] * 2
     marks = text_to_text.specials(tokenizer, model)
-    sources, longest = _masked(texts, values, tokenizer, marks)
+    sources, longest = _masked(texts, values, tokenizer, marks, Denoising(params.corruption))
     model.generation_config.max_new_tokens = longest + _SLACK
     answers = generate(model, tokenizer, sources, max_source=_MOST, progress=run.progress)
     right = [_is_right(answer, value, full) for answer, value in zip(answers, values, strict=True)]
@@ -73,7 +92,7 @@ def _is_right(answer: str, value: str, full: bool) -> bool:
 
 
 def _masked(
-    texts: Sequence[str], values: Sequence[str], tokenizer: Any, marks: Marks
+    texts: Sequence[str], values: Sequence[str], tokenizer: Any, marks: Marks, how: Denoising
 ) -> tuple[Ragged, int]:
     """Return the ids of texts whose value is masked, and the length of the longest text."""
     documents, places = [], []
@@ -83,5 +102,5 @@ def _masked(
         places.append([[start, start + len(value)]])
     passages = list(tokenize(documents, tokenizer))
     spans = [one.at(place) for one, place in zip(passages, places, strict=True)]
-    written = denoising_pairs(passages, spans, Denoising(), marks, 0, [0] * len(passages))
+    written = denoising_pairs(passages, spans, how, marks, 0, [0] * len(passages))
     return written.sources, max(len(one.tokens) for one in passages)
