@@ -90,7 +90,13 @@ general:
   steps: 4
   batch_size: 8
   warmup: 1
-  policy: {name: mixture, members: [original, salient-span, pmi, first-words]}
+  policy:
+    name: mixture
+    members:
+      - {name: original, replacement: {mask: 0.9, random: 0.1}}
+      - salient-span
+      - pmi
+      - first-words
 intermediate: {steps: 4, batch_size: 4, warmup: 1}
 finetune: {steps: 2, batch_size: 4, warmup: 1}
 """

@@ -210,7 +210,6 @@ class Forgetting:
 def _masking(leaf: PolicyBlock) -> dict[str, Any]:
     """Return the fields of `GeneralLossParams` that say what a policy masks, and how."""
     fields = policy_params(leaf)
-    del fields["member_code"]  # a leaf has no members
     if hooks.ANNOTATE.of(leaf.policy):
         fields["depends"] = registry.depends(leaf.policy)
     return {**fields, "code": fields["code"] or None, "how": asdict(leaf.denoising)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import DataError
+from maskpolicy.core.keys import from_json
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
@@ -27,8 +28,8 @@ from maskpolicy.models.text_to_text import token_loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
+from maskpolicy.pipeline.stages.params import PolicyParams
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import instance
 from maskpolicy.plugins.hooks import STATISTICS
 from maskpolicy.plugins.statistics import Statistics
 
@@ -37,12 +38,10 @@ _BATCH = 32  # passages
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneralLossParams:
+class GeneralLossParams(PolicyParams):
     """A denoising objective, and held-out text of a world or corpus to measure it on."""
 
     masking: int  # version of the stage "general"
-    policy: str
-    fields: Mapping[str, Json]
     how: Mapping[str, Json]  # fields of Denoising: those not at their defaults, or all
     seed: int
     passages: int
@@ -50,8 +49,6 @@ class GeneralLossParams:
     world: Settings | None = omitted(None)
     corpus: Source | None = omitted(None)
     code: Mapping[str, str] | None = omitted(None)  # of a user's policy: file -> sha256
-    depends: Json = omitted(None)  # what its columns depend on, besides the fields
-    versions: Mapping[str, int] | None = omitted(None)  # of the policy, if above 1
 
 
 @stage("general-loss", version=3)
@@ -65,7 +62,7 @@ def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: Sta
     model: Any = text_to_text.load(str(inputs["model"]))
     model.to(hardware.device())
     found = _documents(params, run.local.corpus)
-    policy = instance("policy", params.policy, params.fields)
+    policy: Any = params.instance()
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     passages = build_passages(found, tokenizer, params.words, params.passages)
     size = min(_BATCH, len(passages))
@@ -78,7 +75,7 @@ def general_loss(params: GeneralLossParams, inputs: Folders, out: Path, run: Sta
     steps = MaskedSteps(
         passages,
         policy,
-        Denoising(**params.how),
+        from_json(Denoising, params.how),
         text_to_text.specials(tokenizer, model),
         bounded(spec, model),
         statistics=[statistics if hooks.STATISTICS in hooks.SELECT.extra(policy) else None],
