@@ -200,18 +200,18 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     (tmp_path / "it.yaml").write_text(small.EXPERIMENT)
     experiment = load_experiment(tmp_path / "it.yaml")
     order = topological(stages_of.build(experiment).stages)
-    found = preflight(Machine.of("H100x8"), order, experiment.model)
-    assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 2}
+    usual = preflight(Machine.of("H100x8"), order, experiment.model)
+    assert usual.trainings == {"general": 1, "intermediate": 1, "finetune": 2}
     # two steps of four trainings: so small a model has the time of its calls, for four layers
-    assert size(experiment.model) == (found.weights, 4)
-    assert found.hours == pytest.approx(4 * 2 * 4 * 0.005 / 8 / 3600)
+    assert size(experiment.model) == (usual.weights, 4)
+    assert usual.hours == pytest.approx(4 * 2 * 4 * 0.005 / 8 / 3600)
     slow = replace(Machine.of("H100x8"), flops=1e9)
     # four passages of 100 words, with full targets and spans, and four examples
     tokens = 2 * 4 * (100 * 4 / 3 * (2 + 1.2) + 2 * 50)
-    flop = tokens * 0.4e9 * found.weights / 139.4e6
+    flop = tokens * 0.4e9 * usual.weights / 139.4e6
     hours = preflight(slow, order, experiment.model).hours
     assert hours == pytest.approx(flop / (8 * 0.3 * 1e9) / 3600)
-    assert found.kept == 2 * 4 * found.weights  # fine-tuned models are dropped
+    assert usual.kept == 2 * 4 * usual.weights  # fine-tuned models are dropped
     row = "policies.1={name: random, corpus: {words: 10}}"
     short = topological(stages_of.build(load_experiment(tmp_path / "it.yaml", [row])).stages)
     shorter = 2 * 4 * 90 * 4 / 3 * 1.2  # that row's passages have 10 words
@@ -222,6 +222,15 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     found = preflight(Machine.of("h100"), order, early.model)
     assert found.trainings == {"general": 1, "intermediate": 1, "finetune": 3}
     assert found.kept == 3 * 4 * found.weights
+    for row, trainings in (
+        ("{name: entropy-aware, every: 1}", usual.trainings),  # reads the model before each step
+        ("{name: meta-learned, train_on: [zsre]}", usual.trainings | {"fit": 2}),
+    ):
+        other = load_experiment(tmp_path / "it.yaml", [f"policies.1={row}", "fit.steps=2"])
+        found = preflight(usual.machine, topological(stages_of.build(other).stages), other.model)
+        assert found.trainings == trainings
+        hours = usual.hours / 4 * sum(trainings.values())
+        assert found.hours == pytest.approx(hours)
     base = ModelBlock("base", kind="encoder")
     assert size(base) == (124_645_632, 12)  # of roberta-base
     assert size(ModelBlock("modernbert", kind="encoder", layers=1, width=8, vocabulary=9))[1] == 1

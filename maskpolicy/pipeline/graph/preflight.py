@@ -109,9 +109,7 @@ class Preflight:
     base: float  # FLOP for a token at the base size
     weights: int
     hours: float
-    memory: int  # bytes of the weights, their gradients and the optimizer
     kept: int  # bytes of models that stay
-    checkpoints: int  # bytes, with a training on each GPU
 
     @property
     def lines(self) -> list[str]:
@@ -122,10 +120,10 @@ class Preflight:
             f"{named or 'no training'} (at {SHARE:.0%} of {card.flops / 1e12:.0f} TFLOP/s, "
             f"{self.base / 1e9:g} GFLOP for a token of the base size, and at least "
             f"{_OF_LAYER * 1e3:g} ms for a layer and step; without annotation and answers)",
-            f"memory: {self.memory / 1e9:.1f} of {card.memory / 1e9:.0f} GB for "
+            f"memory: {self.weights * _TRAINED / 1e9:.1f} of {card.memory / 1e9:.0f} GB for "
             f"{self.weights / 1e6:,.0f} million weights in training; micro-batches get the rest",
             f"disk: {self.kept / 1e9:,.1f} GB of models that stay, and up to "
-            f"{self.checkpoints / 1e9:.1f} GB of checkpoints",
+            f"{card.gpus * self.weights * _CHECKPOINT / 1e9:.1f} GB of checkpoints",
         ]
 
 
@@ -136,26 +134,18 @@ def preflight(machine: Machine, rest: Sequence[Stage], model: ModelBlock) -> Pre
     runs: Counter[str] = Counter()
     work, kept, trained = 0.0, 0, {stage.key for stage in on_their_own(rest)}
     for stage in rest:
-        kind, params = stage.kind.partition("-")[0], stage.params
-        spec = getattr(params, "spec", None)
-        if kind not in TRAININGS or not isinstance(spec, Training) or not spec.steps:
+        kind, _, role = stage.kind.partition("-")
+        params: Any = stage.params
+        if kind not in TRAININGS or role == "feedback" or not params.spec.steps:
             continue
         kept += not stage.transient
         if stage.key not in trained:
             continue
-        runs[kind] += 1
-        steps = (getattr(params, "until", 0) or spec.steps) - getattr(params, "first", 0)
-        how = getattr(params, "how", None)
-        corpus = stage.inputs["corpus"].keyed["corpus"] if how is not None else {}
-        found = flop(replace(spec, steps=steps), how, corpus, model.kind)
+        runs[kind] += role != "part"  # of a training that is cut into parts
+        steps = (getattr(params, "until", 0) or params.spec.steps) - getattr(params, "first", 0)
+        text = stage.inputs.get("corpus")  # a learned policy is fitted on examples
+        how, corpus = (params.how, text.keyed["corpus"]) if text is not None else (None, {})
+        found = flop(replace(params.spec, steps=steps), how, corpus, model.kind)
         work += max(found * weights / _BASE[base], steps * least)
-    return Preflight(
-        machine,
-        runs,
-        base,
-        weights,
-        machine.hours(work),
-        weights * _TRAINED,
-        kept * weights * _MODEL,
-        machine.gpus * weights * _CHECKPOINT,
-    )
+    hours = machine.hours(work)
+    return Preflight(machine, runs, base, weights, hours, kept * weights * _MODEL)
