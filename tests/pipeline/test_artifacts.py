@@ -17,6 +17,7 @@ from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreErro
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import copy
 
 # commits
@@ -167,6 +168,24 @@ def test_a_copy_that_lacks_a_file_is_replaced(source, target):
     (target.path(KEYS[0]) / "file").unlink()
     assert copy(source, Store(target.root)).new == KEYS[:1]
     assert all(Store(target.root).verify(key) is None for key in KEYS)
+
+
+@pytest.mark.parametrize("keys", [None, KEYS])
+@pytest.mark.parametrize("places", ["folders", "buckets"])
+def test_a_copy_recalls_what_was_dropped(tmp_path, url, places, keys):
+    for name in ("from", "to"):
+        (tmp_path / "bucket" / name).mkdir()
+    place = url if places == "buckets" else str(tmp_path)
+    source, target = (open_store(f"{place}/{name}", tmp_path / "copies") for name in ("from", "to"))
+    for key in KEYS:
+        commit(source, key)
+    source.drop(KEYS[0])
+    copied = copy(source, target, keys)
+    assert (copied.new, copied.missing, copied.damaged) == (KEYS[1:], [], [])
+    assert open_store(target.place).recall(KEYS[0]) == source.recall(KEYS[0])
+    target.drop(KEYS[1])
+    copy(source, target)
+    assert target.committed() == {*KEYS[1:]}
 
 
 def of_stranger(store, key, **facts):

@@ -86,10 +86,10 @@ class Store:
         """Return whether a key has an artifact, which may be damaged."""
         return self.path(key).exists() or bool(self.mirror and key in self.mirror.committed())
 
-    def committed(self) -> set[str]:
-        """Return the keys of all artifacts; reads no manifest."""
-        there = self.mirror.committed(afresh=True) if self.mirror else set()
-        return there | {path.name for path in self.disk.entries("artifacts")}
+    def committed(self, name: str = "artifacts") -> set[str]:
+        """Return the keys of all artifacts, or of "dropped" ones; reads no manifest."""
+        there = self.mirror.committed(name, afresh=True) if self.mirror else set()
+        return there | {path.name.removesuffix(".json") for path in self.disk.entries(name)}
 
     def get(self, key: str) -> Artifact | None:
         """Return the verified artifact, or None. A damaged one is moved to quarantine/.
@@ -190,11 +190,10 @@ class Store:
         """Return the manifests of all artifacts, and of dropped ones unless `dropped` is False."""
         sealed: dict[str, Json] = {}
         for name in ("artifacts", *(("dropped",) if dropped else ())):
+            keys = sorted(self.committed(name))
             if self.mirror:
-                there = self.mirror.manifests(sorted(self.mirror.committed(name)), name)
-                sealed = {**there, **sealed}
-            here = (path.name.removesuffix(".json") for path in self.disk.entries(name))
-            for key in here:
+                sealed = {**self.mirror.manifests(keys, name), **sealed}
+            for key in keys:
                 if key not in sealed and (record := self._record(name, key)) is not None:
                     sealed[key] = record
         return list(sealed.values())
@@ -298,16 +297,24 @@ class Store:
         with self.lock(key) as is_mine:
             if is_mine and self.has(key):
                 self.checkpoints(key).clear()  # a process may have died just after its commit
-                sealed = self.peek(key)
                 if self.mirror:
                     self.mirror.withdraw(key, f"dropped/{key}.json")
-                elif sealed is not None:
-                    with self.disk.temporary(key, ours=True) as folder:
-                        manifest.write_json(folder / manifest.NAME, sealed)
-                        dropped = self.disk.folder("dropped") / f"{key}.json"
-                        self.disk.place(folder / manifest.NAME, dropped)
+                elif (sealed := self.peek(key)) is not None:
+                    self.note_dropped(key, sealed)
                 self.forget(key)
             return is_mine
+
+    def note_dropped(self, key: str, sealed: Json) -> None:
+        """Keep the manifest of an artifact that was dropped, here or in another store."""
+        name = f"dropped/{key}.json"
+        if self.mirror:
+            self.mirror.prepare()
+            self.mirror.bucket.write(name, manifest.encode(sealed), new=True)
+            return
+        self.disk.folder("dropped")
+        with self.lock(key, wait=True), self.disk.temporary(key, ours=True) as folder:
+            manifest.write_json(folder / manifest.NAME, sealed)
+            self.disk.place(folder / manifest.NAME, self.root / name)
 
     def forget(self, key: str) -> None:
         """Remove the folder of an artifact; an artifact in a bucket stays there."""
