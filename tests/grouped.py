@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -63,7 +64,8 @@ def train(params: Loop, inputs, out, run):
 
     def loss(module, batch):
         fail("loss")
-        return alone.token_loss(module, batch)
+        value, units = alone.token_loss(module, batch)
+        return (value * math.nan if run.local.how == "diverges" else value), units
 
     def validate(module):
         fail("validate")
@@ -76,6 +78,7 @@ def train(params: Loop, inputs, out, run):
     about = {"steps": params.steps, "batch_size": 8, "eval_every": params.every}
     spec = replace(alone.SPEC, checkpoint_every=1e-9, **about)
     options = {"loss": loss, "validate": validate if params.every else None, "progress": progress}
+    options["keep"] = {int(name): print for name in run.byproducts}
     try:
         model, done = alone.run(spec, run.checkpoints, small.bart(dropout=0.2), **options)
     except StageError as error:

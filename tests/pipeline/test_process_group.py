@@ -14,19 +14,21 @@ import pytest
 import torch
 from clusters import until
 from safetensors.torch import load_file
+from tiny import broken
 
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
 
 
-def train(folder: Path, steps: int, every: int = 0, **fault):
+def train(folder: Path, steps: int, every: int = 0, byproducts=None, **fault):
     """Train in two processes; returns outcome, folder of notes, and weights and records of each."""
     notes = folder / "notes"
     notes.mkdir(parents=True)
     told = grouped.GroupLocal(processes=2, notes=str(notes), **fault)
     stage = Stage("grouped-training", "", grouped.Loop(steps, every), {}, told, "grouped")
-    (outcome,) = execute([stage], Store(folder / "store")).values()
+    stage = stage.adjusted(byproducts=byproducts or {})
+    outcome = execute([stage, *stage.byproducts.values()], Store(folder / "store"))[stage.key]
     made = [
         (load_file(path)["w"], json.loads(path.with_suffix(".json").read_text()))
         for path in sorted(notes.glob("*.safetensors"))
@@ -85,6 +87,12 @@ def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
     assert outcome.error == "the outer loss of example 'q7' became nan"
     assert [(notes / f"raised{rank}").read_text() for rank in (0, 1)] == [outcome.error] * 2
     assert made == []
+
+
+@pytest.mark.usefixtures("in_forks")
+def test_a_training_that_diverges_before_a_byproduct_says_so(tmp_path):
+    outcome, _, _ = train(tmp_path, 6, byproducts={"2": broken()}, how="diverges")
+    assert outcome.error.startswith("the loss became nan before step 2: lower lr")
 
 
 WAITS = """

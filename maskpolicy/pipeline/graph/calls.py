@@ -293,7 +293,8 @@ def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Rep
     run = _stage_run(call, store, report, {})
     if rank:
         logging.getLogger("maskpolicy").setLevel(logging.ERROR)
-        run = StageRun(store.checkpoints(call.key), call.local, call.workers)
+        unkept = dict.fromkeys(run.byproducts, lambda write, facts: None)  # all check the weights
+        run = StageRun(run.checkpoints, call.local, call.workers, byproducts=unkept)
     with TemporaryDirectory() as nowhere:
         own = Path(nowhere) if rank else out
         params = params_from(call.kind, call.record["params"])
