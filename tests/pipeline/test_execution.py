@@ -69,6 +69,15 @@ def test_a_transient_artifact_stays_while_another_run_may_use_it(store):
     assert not store.has(stages[2].key)
 
 
+def test_a_run_does_not_drop_what_another_run_keeps(store):
+    keeping, dropping = (
+        node("b", 2, {"a": node("a", 1, transient=transient)}) for transient in (False, True)
+    )
+    execute([keeping], store)
+    execute([dropping, node("c", 3, dropping.inputs)], store)
+    assert store.has(keeping.inputs["a"].key)
+
+
 def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, stages, since):
     execute(stages, store)
     since()

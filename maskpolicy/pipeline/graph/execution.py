@@ -167,8 +167,7 @@ class _Execution:
 
     def drop_late(self) -> None:
         """Remove transient artifacts that stayed because other runs needed them."""
-        if any(self.store.has(key) for key in self.outcomes.keys() - self.kept):
-            self._drop(self.order)
+        self._drop(self.order)
 
     def _submit_ready(self) -> None:
         """Give ready stages to the engine, up to its capacity."""
@@ -308,12 +307,9 @@ class _Execution:
 
         Targets are verified now, other artifacts when a stage that needs them is computed.
         """
-        if verify or stage.key in self.targets:
-            artifact = self.store.get(stage.key)
-            manifest = None if artifact is None else artifact.manifest
-        else:
-            manifest = self.store.peek(stage.key)
-        if manifest is None:
+        if (verify or stage.key in self.targets) and self.store.get(stage.key) is None:
+            return False
+        if (manifest := self.store.peek(stage.key)) is None:
             return False
         self.store.tidy(stage.key)
         self.store.touch(stage.key)
@@ -371,13 +367,16 @@ class _Execution:
     def _drop(self, stages: Iterable[Stage]) -> None:
         """Remove transient artifacts if all stages of this graph that use them have finished.
 
-        Artifacts that another running command may use stay until it ends.
+        Artifacts that another running command may use stay until it ends, and those that another
+        run computed to keep them stay.
         """
         done = set()
         for key in {stage.key for stage in stages} - self.kept:
             users = [self.outcomes.get(user.key) for user in self.users[key]]
             if all(one and one.error is None for one in users) and self.store.has(key):
-                done.add(key)
+                sealed = self.store.peek(key) or {"record": {}}  # {}: it is damaged
+                if sealed["record"].get("transient", True):
+                    done.add(key)
         for key in done - self.store.in_use() if done else ():
             self.store.drop(key)
 

@@ -255,7 +255,8 @@ class Stage:
 
     def record(self) -> dict[str, Json]:
         """Return the description of the stage for its manifest."""
-        return {**self._resolved(), "logical": self.logical, "local": to_json(self.local)}
+        about = {"logical": self.logical, "local": to_json(self.local)}
+        return {**self._resolved(), **about, "transient": self.transient}
 
     def _resolved(self) -> dict[str, Json]:
         return {
