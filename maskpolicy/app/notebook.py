@@ -207,6 +207,7 @@ def mask(
 
 
 @in_python
+@threads_kept()
 def pretrain(
     model: str,
     policy: str,

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import small
+import torch
 import yaml
 from pages import SMALL
 from refusals import messages
@@ -184,7 +185,11 @@ def test_own_text_is_trained_on_and_exported(place, tmp_path):
     keys = [key for key in SMALL if not key.startswith("finetune.")]
     words = ("mini", "random", tmp_path / "a.txt", tmp_path / "model")
     more = {"validation": tmp_path / "b.txt", "store": place / "store", "progress": False}
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
     out = mp.pretrain(*words, *keys, **more)
+    assert torch.get_num_threads() == before + 1
+    torch.set_num_threads(before)
     record = json.loads((out / "maskpolicy.json").read_text())
     assert record["validation_loss"]["step"] in (1, 2)
     assert out == (tmp_path / "model").resolve()

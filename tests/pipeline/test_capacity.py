@@ -15,7 +15,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.budgets import Need, Resources
 from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.pipeline.executors.engines import default_jobs, set_threads
+from maskpolicy.pipeline.executors.engines import default_jobs, set_threads, threads_kept
 
 BART = "facebook/bart-base"
 BLOCK = {"corpus": "world", "policies": ["none"], "tasks": [], "seeds": [0]}
@@ -78,6 +78,14 @@ def test_threads_of_a_process(threads, model, asked, jobs, named, count):
     assert set_threads(experiment(model), asked, jobs) == torch.get_num_threads() == count
 
 
+def test_a_call_in_python_leaves_the_threads_as_they_were(threads):
+    threads(8, False)
+    for model, count in ((BART, 4), ("mini", 1), (BART, 4)):
+        with threads_kept():
+            assert set_threads(experiment(model), None, 2) == count
+    assert torch.get_num_threads() == 8
+
+
 def test_threads_that_no_process_can_start_are_refused():
     with pytest.raises(ConfigError, match="--threads 100000: more than 1024"):
         set_threads(experiment("mini"), 100_000)
@@ -86,14 +94,16 @@ def test_threads_that_no_process_can_start_are_refused():
 SET_THREADS = """
 import json, sys
 from maskpolicy.experiment.parse import make_experiment
-from maskpolicy.pipeline.executors.engines import set_threads
+from maskpolicy.pipeline.executors.engines import set_threads, threads_kept
 
 experiment = make_experiment(json.loads(sys.argv[1]), "it", "", (), needs=())
-assert set_threads(experiment, None) == 1
-assert "torch" not in sys.modules
-import torch
+with threads_kept():
+    assert set_threads(experiment, None) == 1
+    assert "torch" not in sys.modules
+    import torch
 
-print(torch.get_num_threads(), torch.__config__.parallel_info())
+    print(torch.get_num_threads(), torch.__config__.parallel_info())
+assert torch.get_num_threads() == 8
 """
 
 

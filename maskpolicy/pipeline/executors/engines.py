@@ -74,16 +74,19 @@ def check_jobs(count: int) -> None:
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """Restore the environment variables that `set_threads` changes in the block."""
-    before = {name: os.environ.get(name) for name in _THREADS}
+    """Restore the threads and environment variables that `set_threads` changes in the block."""
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    count = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 0
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in _THREADS:
+            os.environ.pop(name, None)
+        os.environ |= before
+        if torch := sys.modules.get("torch"):
+            named = before.get(_THREADS[0], "")
+            default = int(named) if named.isdecimal() else hardware.cores()
+            torch.set_num_threads(count or max(1, default))  # 0: it was imported in the block
 
 
 def set_threads(experiment: Experiment, threads: int | None, jobs: int = 1) -> int:
