@@ -278,9 +278,9 @@ def write(
     return finished, took
 
 
-def failed_cells(prepared: Prepared, outcomes: Mapping[str, Outcome]) -> str:
-    """Return a line about the cells that failed, or "" if none did."""
-    cells = prepared.part.stages
-    failed = sum(outcomes[stage.key].error is not None for stage in cells)
-    why = f"the notes of {prepared.folder / 'leaderboard.md'} say why"
-    return f"{failed} of {len(cells)} cells failed: {why}" if failed else ""
+def failed_cells(prepared: Prepared, finished: FinishedRun) -> str:
+    """Return a line about the cells that failed and have no earlier result, or "" without any."""
+    run = finished.run
+    failed = sum(result.error is not None for result in (*run.results, *run.early))
+    why = f"the notes of {run.folder / 'leaderboard.md'} say why"
+    return f"{failed} of {len(prepared.part.stages)} cells failed: {why}" if failed else ""

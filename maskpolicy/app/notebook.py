@@ -88,10 +88,10 @@ def run(
         jobs, threads = fit_machine(prepared, jobs, threads)
         bars = _bars(progress, prepared.part.targets, prepared.store, jobs)
         outcomes = compute(prepared, Executor(early=early), bars, jobs=jobs, threads=threads)
-        write(prepared, outcomes, time.monotonic() - started, jobs)
+        finished, _ = write(prepared, outcomes, time.monotonic() - started, jobs)
     failed = next((each for each in outcomes.values() if each.exception is not None), None)
     if failed is not None:
-        line = failed_cells(prepared, outcomes) or f"{failed.stage.name}: {failed.error}"
+        line = failed_cells(prepared, finished) or f"{failed.stage.name}: {failed.error}"
         raise StageError(line) from failed.exception
     return load(prepared.folder, store=store, cache=cache)
 

@@ -63,6 +63,19 @@ def test_a_file_that_was_damaged_since_its_stage_ended_is_not_copied(
         assert result.error == "its artifact is not in the store"
 
 
+@pytest.mark.parametrize("score", [0.25, 0.5])
+def test_a_failed_stage_leaves_a_result_of_the_same_key(experiment, store, tmp_path, score):
+    first, second = (Stage("collecting-cell", "a", Cell(each)) for each in (0.25, score))
+    killed = {second.key: Outcome(second, error="killed")}
+    for evaluation, outcomes in ((first, execute([first], store)), (second, killed)):
+        graph = Graph((evaluation,), {("none", "triviaqa", 0): evaluation}, {})
+        (result,) = collecting.collect(experiment, graph, outcomes, store, tmp_path / "out").results
+        store = Store(tmp_path / "removed")
+    is_same = score == 0.25
+    assert (result.percent, result.error) == ((25, None) if is_same else (None, "killed"))
+    assert result.answers.exists() == is_same
+
+
 def unfinished(experiment: Experiment, kind: str) -> tuple[Graph, dict[str, Outcome], Stage]:
     """Return a graph whose cells all failed, their outcomes, and its one stage of a kind."""
     graph = build(experiment)

@@ -86,7 +86,7 @@ def run(
     # before it prints anything, because output may be cut off, as by `| head`
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
     _print(finished, took, seconds, jobs, show_page=show_page)
-    end(outcomes.values(), file_to_folder.failed_cells(prepared, outcomes))
+    end(outcomes.values(), file_to_folder.failed_cells(prepared, finished))
 
 
 def _prepared(

@@ -88,8 +88,8 @@ def collect(
 
     Cells of checkpoints of the intermediate stage go to steps/, which leaderboards do not read.
     Cells without an outcome were left out by --only: their file in `out` is reused if it comes
-    from the same stages. Other files in results/ stay, but `cell.read_run` ignores them. Raises
-    StoreError if `out` cannot be written.
+    from the same stages, and so is that of a cell that failed. Other files in results/ stay, but
+    `cell.read_run` ignores them. Raises StoreError if `out` cannot be written.
     """
     find = partial(_result, experiment, graph, outcomes, store)
     ended: dict[str, Result | None] = {}
@@ -97,7 +97,8 @@ def collect(
         name = cell_name(*cell)
         path = out / "results" / f"{name}.json"
         ended[name] = result = _written(find(cell, stage, path), path)
-        if result is not None and stage.key in outcomes:
+        outcome = outcomes.get(stage.key)
+        if result and outcome and (outcome.error is None or result.metrics is None):
             _save_answers(result, stage, store, out / "predictions" / f"{name}.jsonl")
     before: dict[str, Result | None] = {}
     for (policy, task, seed, step), stage in graph.early.items():
@@ -151,9 +152,10 @@ def _result(
     path: Path,
     more: Mapping[str, Json] = MappingProxyType({}),
 ) -> Result | None:
-    """Return the result of a cell; if it was not run, from the file at `path`.
+    """Return the result of a cell; if it was not run, or failed, from the file at `path`.
 
-    None if that file does not exist or comes from other stages. `more` is added to its config.
+    None if it was not run, and that file does not exist or comes from other stages. `more` is added
+    to its config.
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
@@ -175,15 +177,16 @@ def _result(
         folder=path.parent.parent,
     )
     outcome = outcomes.get(stage.key)
-    if outcome is None:
+    if outcome is None or outcome.error is not None:
         known = read_result(path) if path.is_file() else None
-        if known is None or known.metrics is None or known.stages.get(stage.name) != stage.key:
-            return None
-        if known.tuning and not tuning:  # the store has lost which candidate was chosen
-            return known
-        names = ("majority", "audit", "shrunk", "weights", "text")
-        kept: Json = {name: getattr(result, name) or getattr(known, name) for name in names}
-        return replace(result, metrics=known.metrics, work=known.work, **kept)
+        if known and known.metrics is not None and known.stages.get(stage.name) == stage.key:
+            if known.tuning and not tuning:  # the store has lost which candidate was chosen
+                return known
+            names = ("majority", "audit", "shrunk", "weights", "text")
+            kept: Json = {name: getattr(result, name) or getattr(known, name) for name in names}
+            return replace(result, metrics=known.metrics, work=known.work, **kept)
+    if outcome is None:
+        return None
     # verified again, and fetched again from a bucket: other commands may prune local copies
     found = None if outcome.artifact is None else store.file(stage.key, "result.json")
     metrics = None if found is None else Total.from_json(read_json(found))
