@@ -24,6 +24,7 @@ from maskpolicy.experiment.task_kinds import SPAN, kind_of
 from maskpolicy.experiment.text_budgets import TextSize
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.results import run_folder
+from maskpolicy.leaderboard.results.cell import SETTINGS
 from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.models.training.loop import check_installed
 from maskpolicy.pipeline import stages
@@ -247,8 +248,10 @@ def compute(
 
 def _take_folder(prepared: Prepared) -> None:
     """Save the experiment to its folder, unless another one has claimed it since `prepare`."""
-    run_folder.check_owner(prepared.folder, prepared.written)
-    verbatim.save(prepared.written, prepared.folder)
+    folder = prepared.folder
+    run_folder.check_owner(folder, prepared.written)
+    if not ((folder / SETTINGS).exists() and verbatim.is_saved(folder)):
+        verbatim.save(prepared.written, folder)  # that of results stays until `write`
 
 
 def write(

@@ -70,6 +70,23 @@ def test_a_folder_that_another_command_claims_meanwhile_is_an_error():
     assert kept.file == Path("a/it.yaml").resolve()
 
 
+@pytest.mark.parametrize(("lost", "keys"), [(False, ()), (True, ("seeds=[1]",))])
+@pytest.mark.usefixtures("two")
+def test_a_stopped_run_leaves_the_experiment_of_the_results(lost, keys):
+    verbatim.save(verbatim.read_experiment(Path("a/it.yaml")), Path("runs/it"))
+    Path("runs/it/experiment.json").write_text("{}")
+    if lost:
+        Path("runs/it", verbatim.WRITTEN).write_text("")
+    prepared = prepare(ExperimentOptions(Path("a/it.yaml"), keys=["seeds=[1]"], store="store"))
+
+    def stop(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compute(prepared, Executor(), nullcontext(stop))
+    assert verbatim.read_experiment(prepared.folder / verbatim.WRITTEN).keys == keys
+
+
 @pytest.mark.usefixtures("two")
 def test_the_experiment_is_of_the_command_that_wrote_the_rest(monkeypatch):
     first = prepare(ExperimentOptions(Path("a/it.yaml"), keys=["seeds=[1]"], store="store"))
