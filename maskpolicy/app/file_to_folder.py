@@ -34,8 +34,8 @@ from maskpolicy.pipeline.executors.engines import (
     check_resources,
     default_jobs,
     engine,
-    remote_threads,
     set_threads,
+    stage_threads,
 )
 from maskpolicy.pipeline.graph.calls import BUILTIN_FACT
 from maskpolicy.pipeline.graph.events import Listener, Outcome
@@ -231,7 +231,7 @@ def compute(
     """
     order, logs = prepared.order, (prepared.folder / "logs").absolute()
     if executor.name != LOCAL:
-        threads = remote_threads(prepared.experiment, threads)
+        threads = stage_threads(prepared.experiment, threads)
     with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
         _take_folder(prepared)
         return execute(

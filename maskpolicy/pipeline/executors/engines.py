@@ -60,8 +60,8 @@ def check_resources(
     check_machine(resources, kinds, hardware.gpus())
 
 
-def remote_threads(experiment: Experiment, threads: int | None) -> int | None:
-    """Return the threads of a process on another machine; None: as many as it has cores."""
+def stage_threads(experiment: Experiment, threads: int | None) -> int | None:
+    """Return the threads of a stage: as the user says, or 1 for a small model; None: all cores."""
     return threads or (1 if is_small(experiment) else None)
 
 
@@ -99,8 +99,7 @@ def set_threads(experiment: Experiment, threads: int | None, jobs: int = 1) -> i
     """
     if threads is not None and threads > _MOST_THREADS:
         raise ConfigError(f"--threads {threads}: more than {_MOST_THREADS} are too many")
-    if threads is None and is_small(experiment):
-        threads = 1
+    threads = stage_threads(experiment, threads)
     if threads == 1 and "torch" not in sys.modules:
         os.environ.update(dict.fromkeys(_THREADS, "1"))
         return 1
