@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from maskpolicy.analyses.cache import derive, lacking
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.keys import plain
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.types import Denoising, Json, Spans, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
 from maskpolicy.experiment.definition import ENCODER, PolicyBlock
-from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
+from maskpolicy.experiment.policy_blocks import policy_block, policy_depends, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.denoising import masked_spans
 from maskpolicy.masking.selection import Masker, check_repeats
@@ -337,7 +338,8 @@ def _limits(row: IntermediateStage, store: Store) -> tuple[int, int] | None:
 def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBlock:
     """Return the block of the policy that a stage of a finished run trained with.
 
-    Raises ConfigError if its code, or that of a member, has changed since `training`.
+    Raises ConfigError if its code, that of a member, or what they depend on has changed since
+    `training`.
     """
     files = plugin_files(run.folder)
     changed = [
@@ -346,7 +348,7 @@ def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBloc
         if changed_since(plugin_of_run("policy", name, files), digests or {})
     ]
     block = policy_block({"name": params.policy, **params.fields}, params.policy, {})
-    if params.versions != policy_versions(block):
+    if [params.versions, params.depends] != plain([policy_versions(block), policy_depends(block)]):
         changed.append(params.policy)
     if changed:
         raise ConfigError(
@@ -375,6 +377,7 @@ def masked_params(
         code=training.code,
         member_code=training.member_code,
         versions=training.versions,
+        depends=training.depends,
         seed=spec.seed,
         sampling=sampling,
         pace=(spec.steps, spec.batch_size) if follows else None,

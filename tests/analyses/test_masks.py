@@ -12,23 +12,29 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import small
+from refusals import refused
 
 from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.builtin.encoders import ReturnedMasks
 from maskpolicy.analyses.builtin.masked_tokens import _overlap
 from maskpolicy.analyses.masked_sample import MaskedParams, Sample, Sampling
 from maskpolicy.core import ragged
+from maskpolicy.core.keys import from_json, to_json
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE
 from maskpolicy.data.taskfiles.evidence import Answers, words_of, words_within
 from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.leaderboard.results.cell import Result, Run, read_run
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import Local, StageRun
+from maskpolicy.pipeline.stages.params import IntermediateParams
+from maskpolicy.pipeline.stages.policy_inputs import policy_params
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import instance
 
 
@@ -337,3 +343,19 @@ def test_overlap_is_of_the_tokens_that_both_rows_read():
         found = _overlap(one, other)
         assert (found["both"], found["jaccard"]) == (1.0, 1.0)
         assert found["by_chance"] == pytest.approx((3 / 7) / (2 - 3 / 7))
+
+
+def test_what_a_policy_depends_on_is_in_the_key_of_its_sample(tmp_path):
+    words, path = tmp_path / "words.txt", tmp_path / "told.py"
+    words.write_text("one")
+    depends = f"    def depends(self):\n        return open({str(words)!r}).read(), 1\n"
+    path.write_text(small.POLICY.format(name="told") + depends)
+    discovery.load_file(path)
+    about = policy_params(policy_block({"name": "told"}, "it", {}))
+    params = IntermediateParams(**about, how=Denoising(), spec=SPEC)
+    assert masked_sample.masked_params(params, Sampling(), None, None).depends == ("one", 1)
+    params = from_json(IntermediateParams, to_json(params))  # as the store keeps them
+    call = masked_sample.unchanged_block, params, Run(tmp_path, (), "none"), "its training"
+    assert call[0](*call[1:]).name == "told"
+    words.write_text("two")
+    refused(*call, match="policy told has changed since its training")
