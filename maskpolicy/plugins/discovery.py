@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -187,6 +188,30 @@ def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
         files = [*(root for root in roots if root not in files and root.is_file()), *files]
     for path in files:
         load_file(path)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A function whose unpickling first imports the plugin files of the process that pickled it.
+
+    Unpickling raises ConfigError if one of them has changed since.
+    """
+
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function."""
+        return self.function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (isolation.state(), pickle.dumps(self.function))
+
+
+def _unpickled(state: isolation.State, pickled: bytes) -> Any:
+    isolation.take(state)
+    load_files(state.roots)
+    load_builtin("policy")
+    return pickle.loads(pickled)
 
 
 def fault_of_path(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 import signal
 import threading
 from contextlib import suppress
@@ -13,6 +14,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import get_args
 
+import forked
 import pytest
 import small
 import torch
@@ -39,6 +41,7 @@ from maskpolicy.models.training.optimization import NoCheckpoints, Weights, rate
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.store.artifacts import Store
+from maskpolicy.plugins import discovery
 from maskpolicy.plugins.discovery import find_plugin
 
 SPEC = Training(
@@ -268,6 +271,16 @@ def test_an_error_in_making_a_step_keeps_its_line(workers):
 
     with pytest.raises(ConfigError, match=r"^policy Mine, passage 'p7': wrong$"):
         run(SPEC, steps=steps, workers=workers)
+
+
+def test_workers_that_are_not_forked_import_the_plugins(tmp_path, monkeypatch):
+    default = multiprocessing.context._default_context
+    monkeypatch.setattr(default, "_actual_context", forked.context())
+    (tmp_path / "apart.py").write_text(small.POLICY.format(name="apart"))
+    policy = discovery.load_file(tmp_path / "apart.py").Mine()
+    steps = MaskedSteps(small.passages(), policy, Denoising(), Specials.of(small.tokenizer()), SPEC)
+    found = dict(loop.prefetch(steps, 0, 2, 1))
+    assert [found[number].work for number in (0, 1)] == [steps(number).work for number in (0, 1)]
 
 
 def test_progress_comes_with_each_step_and_the_mean_loss_now_and_then():

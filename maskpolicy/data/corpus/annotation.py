@@ -91,11 +91,11 @@ def batched(
     """
     starts = range(0, len(passages), BATCH)
     batches = ([passages[i] for i in range(s, min(s + BATCH, len(passages)))] for s in starts)
-    pickled = _pickled(work) if min(workers, len(starts)) > 1 else None
+    pickled = _pickled(discovery.Carried(work)) if min(workers, len(starts)) > 1 else None
     if pickled is None:
         yield from map(work, batches)
         return
-    task = partial(_remote, isolation.state(), pickled)
+    task = partial(_remote, pickled)
     notes: set[str] = set()
     for result, said in _pooled(task, batches, min(workers, len(starts))):
         for note in said:
@@ -138,16 +138,14 @@ def _pooled(task: Callable[[Any], R], batches: Iterator[Any], workers: int) -> I
         pool.shutdown(cancel_futures=True)
 
 
-def _remote(state: isolation.State, work: bytes, batch: Sequence[Passage]) -> tuple[Any, list[str]]:
+def _remote(work: bytes, batch: Sequence[Passage]) -> tuple[Any, list[str]]:
     """Run pickled work in a worker process; return its result and maskpolicy's log messages.
 
-    Raises ConfigError if a plugin's file has changed since `state` was recorded.
+    Raises ConfigError if a plugin's file has changed since the work was pickled.
     """
-    isolation.take(state)
-    discovery.load_files(state.roots)
-    discovery.load_builtin("policy")
+    compute = pickle.loads(work)
     with _noted() as notes:
-        result = pickle.loads(work)(batch)
+        result = compute(batch)
         isolation.name_unkeyed(())
     return result, notes
 

@@ -25,6 +25,7 @@ from maskpolicy.models.training.optimization import (
     StepCheckpoints,
     rate,
 )
+from maskpolicy.plugins import discovery
 
 Log: TypeAlias = Callable[[int, Mapping[str, float]], None]
 """log(step, values), of a tracker such as TensorBoard."""
@@ -293,7 +294,7 @@ def prefetch(
         batch_size=None,
         num_workers=workers,
         prefetch_factor=_AHEAD,
-        collate_fn=partial(_computed, made),
+        collate_fn=partial(_computed, discovery.Carried(made)),
     )
     for number, item in zip(numbers, loader, strict=True):
         if isinstance(item, MaskpolicyError):
