@@ -26,6 +26,13 @@ Json: TypeAlias = Any
 _PAIRS = "pairs of whole numbers (first, end)"
 
 
+def unwritable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view of an array by which nobody can change it."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def as_spans(ranges: Iterable[Sequence[int]] | NDArray[Any]) -> Spans:
     """Return `ranges` as an int32 array of shape (n, 2), (0, 2) if there are none.
 
@@ -65,9 +72,7 @@ class Passage:
     def pieces(self) -> Spans:
         """Each token as a range of its own, shape (t, 2)."""
         start = np.arange(len(self.tokens), dtype=np.int32)
-        pieces = np.stack([start, start + 1], axis=1)
-        pieces.setflags(write=False)  # as the other arrays, which a policy cannot shuffle either
-        return pieces
+        return unwritable(np.stack([start, start + 1], axis=1))
 
     def characters(self, units: Spans) -> list[tuple[int, int]]:
         """Return (first character, end) of each range of tokens, (n, 2), without blanks around it.

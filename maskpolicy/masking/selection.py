@@ -195,7 +195,9 @@ def loss_weights(
             now = drawn(passage, epoch)
             own: Any = 1.0
             if weigh is not None and len(passage.tokens):
-                own = np.asarray(now.weigh(passage, spans), np.float64)
+                checked = spans.view()
+                checked.flags.writeable = False
+                own = np.asarray(now.weigh(passage, checked), np.float64)
                 is_valid = (np.isfinite(own) & (own >= 0)).all()
                 if own.shape not in ((), passage.tokens.shape) or not is_valid:
                     raise ConfigError(

@@ -154,7 +154,12 @@ def test_texts_without_a_long_word_are_one_piece(text):
 
 
 def test_a_policy_cannot_change_a_passage_for_its_later_calls():
-    passage = small.passage("Anna Kovar was born in Rome.")
-    for array in (passage.tokens, passage.pieces, passage.words, passage.sentences):
+    text, spans = "Anna Kovar was born in Rome.", [[0, 10], [23, 27]]
+    document = corpus.Document("d", text, {"names": spans})
+    [passage] = corpus.tokenize([document], small.tokenizer())
+    cut = corpus.first_tokens(passage, 5)
+    arrays = [passage.pieces, cut.tokens, cut.words, cut.sentences, *cut.columns.values()]
+    arrays += [passage.tokens, passage.words, passage.sentences, *passage.columns.values()]
+    for array in arrays:
         with pytest.raises(ValueError, match="read-only"):
             np.random.default_rng(0).shuffle(array)

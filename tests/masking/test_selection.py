@@ -256,3 +256,19 @@ def test_numbers_that_are_no_pairs_do_not_become_spans(wrong) -> None:
 
 def test_spans_of_a_frame_are_its_rows():
     assert as_spans(pandas.DataFrame({"first": [0, 3], "end": [2, 4]})).tolist() == [[0, 2], [3, 4]]
+
+
+@dataclass(frozen=True)
+class Widening(Fixed):
+    """Masks more than it has selected."""
+
+    def weigh(self, passage: Passage, spans: Spans) -> float:
+        spans[0, 1] += 1
+        return 1.0
+
+
+def test_weigh_cannot_change_the_spans():
+    policy, passage = Widening(as_spans([[1, 2]])), small.ids(range(5))
+    selected = [passage], select(policy, [passage], 0, [0]), [0]
+    call = loss_weights, policy, Denoising(), selected, 0, 0.0
+    refused(*call, error=PluginError, match="read-only")

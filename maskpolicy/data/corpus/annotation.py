@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, StageError
 from maskpolicy.core.ragged import TYPES
-from maskpolicy.core.types import Passage
+from maskpolicy.core.types import Passage, unwritable
 from maskpolicy.data.corpus.passages import FIXED
 from maskpolicy.plugins import discovery, hooks, isolation
 from maskpolicy.plugins.registry import policy_errors, policy_fault, policy_name, statistics_for
@@ -45,7 +45,7 @@ def annotate(
     columns: dict[str, list[NDArray[Any]]] = {}
     for found in batches(policy, passages, fitted, workers, statistics=statistics):
         for name, rows in found.items():
-            columns.setdefault(name, []).extend(rows)
+            columns.setdefault(name, []).extend(map(unwritable, rows))
     return columns
 
 

@@ -19,7 +19,7 @@ from maskpolicy.core import ragged
 from maskpolicy.core.errors import DataError, StageError
 from maskpolicy.core.files import allow_files, read_json
 from maskpolicy.core.ragged import Joined, Ragged, RaggedWriter, Rows
-from maskpolicy.core.types import Passage, Spans, as_spans
+from maskpolicy.core.types import Passage, Spans, as_spans, unwritable
 from maskpolicy.data.corpus.segmentation import ENGLISH, segmenter
 from maskpolicy.experiment.definition import CorpusBlock
 
@@ -39,7 +39,8 @@ INDEX_FILE = "index.json"  # of passages in several files
 FILES = "files"  # in the index: the files and their numbers of passages
 COLUMNS = "columns"  # in the index: the arrays of all files; by default, those of the first
 LANGUAGE = "language"  # the array of the languages, which files of English text lack
-FIXED = frozenset({"ids", "texts", "tokens", "offsets", "words", "sentences", LANGUAGE})
+_OF_TOKENS = ("tokens", "offsets", "words", "sentences")  # as in `Passage`
+FIXED = frozenset({"ids", "texts", *_OF_TOKENS, LANGUAGE})
 """The arrays of a corpus that are not columns."""
 
 
@@ -131,12 +132,9 @@ class Passages(Sequence[Passage]):
         passage = Passage(
             arrays["ids"].text(index),
             arrays["texts"].text(index),
-            arrays["tokens"][index],
-            arrays["offsets"][index],
-            arrays["words"][index],
-            arrays["sentences"][index],
-            {name: arrays[name][index] for name in self.columns},
-            arrays[LANGUAGE].text(index) if LANGUAGE in arrays else ENGLISH,
+            **{name: arrays[name][index] for name in _OF_TOKENS},
+            columns={name: arrays[name][index] for name in self.columns},
+            language=arrays[LANGUAGE].text(index) if LANGUAGE in arrays else ENGLISH,
         )
         if self.most is not None:
             passage = first_tokens(passage, self.most, self._units)
@@ -249,10 +247,7 @@ def _arrays(passage: Passage) -> dict[str, NDArray[Any]]:
     return {
         "ids": np.frombuffer(passage.id.encode(), np.uint8),
         "texts": np.frombuffer(passage.text.encode(), np.uint8),
-        "tokens": passage.tokens,
-        "offsets": passage.offsets,
-        "words": passage.words,
-        "sentences": passage.sentences,
+        **{name: getattr(passage, name) for name in _OF_TOKENS},
         **({} if passage.language == ENGLISH else {LANGUAGE: language}),
         **passage.columns,
     }
@@ -369,7 +364,7 @@ def passage(document: Document, tokens: NDArray[np.int32], offsets: Spans) -> Pa
     plain = Passage(
         document.id, text, tokens, offsets, words, sentences, language=document.language
     )
-    columns = {name: plain.at(spans) for name, spans in document.columns.items()}
+    columns = {name: unwritable(plain.at(spans)) for name, spans in document.columns.items()}
     return replace(plain, columns=columns)
 
 
@@ -390,7 +385,7 @@ def first_tokens(passage: Passage, most: int, units: Mapping[str, str] | None = 
         if name in spans:
             columns[name] = _clipped(rows, most)
         elif unit is not None and len(unit) == len(rows):
-            columns[name] = rows[unit[:, 0] < most]
+            columns[name] = unwritable(rows[unit[:, 0] < most])
     return replace(
         passage,
         tokens=passage.tokens[:most],
@@ -402,7 +397,7 @@ def first_tokens(passage: Passage, most: int, units: Mapping[str, str] | None = 
 
 
 def _clipped(spans: NDArray[Any], most: int) -> NDArray[Any]:
-    return np.minimum(spans[spans[:, 0] < most], most)
+    return unwritable(np.minimum(spans[spans[:, 0] < most], most))
 
 
 def _are_spans(rows: NDArray[Any]) -> bool:
