@@ -19,7 +19,7 @@ from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.seeding import Streams
 from maskpolicy.core.types import Denoising, Passage, Spans, as_spans
-from maskpolicy.data.corpus.annotation import check_columns, named
+from maskpolicy.data.corpus.annotation import check_columns
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import PLACE, denoising_pairs, placed
 from maskpolicy.models.loading import set_attention
@@ -276,9 +276,7 @@ def reannotated(
             columns: dict[str, list[NDArray[Any]]] = policy.reannotate(passages, current)
         except ConfigError as error:  # of a call of ours, which does not know the policy
             raise ConfigError(f"{policy_name(policy)}: reannotate: {error}") from error
-    check_columns(policy, hooks.REANNOTATE.name, columns, len(passages))
-    if not named(policy, set(columns), passages):
-        raise policy_fault(policy, "reannotate returned no column: return one at least")
+    check_columns(policy, hooks.REANNOTATE.name, columns, passages)
     for key, value in current.state.items():
         is_array = isinstance(value, np.ndarray)
         if not is_array or value.dtype.kind not in "biuf":

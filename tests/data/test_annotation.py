@@ -63,6 +63,8 @@ class FirstWord:
             raise DataError("corpus.txt: row 9 is bad")
         if self.fail == "killed" and last:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fail == "nothing" and not last:
+            return {}
         rows = [p.words[:1] for p in passages]
         if self.fail == "short":
             rows = rows[1:]
@@ -103,6 +105,7 @@ FAILED = "^policy FirstWord: annotating passages 'p8' to 'p9' failed: ValueError
         ("killed", 2, StageError, "killed"),
         ("short", 1, StageError, "FirstWord"),
         ("names", 1, StageError, "FirstWord"),
+        ("nothing", 1, StageError, "FirstWord: annotate returned no column: return one at least"),
         *(
             (name, 1, ConfigError, f"its column '{name}' has the name of an array")
             for name in TAKEN
@@ -260,7 +263,8 @@ def test_memory_holds_a_part_of_what_lies_on_disk(tmp_path, monkeypatch):
 def test_a_column_that_cannot_be_stored_names_the_policy(columns, said):
     match = f"^policy Words: annotate: .*{said}"
     call = annotation.check_columns
-    refused(call, Words(), "annotate", columns, 10, error=StageError, match=match)
+    passages = [passage(number) for number in range(10)]
+    refused(call, Words(), "annotate", columns, passages, error=StageError, match=match)
 
 
 def test_a_policy_whose_class_a_function_made_annotates_in_one_process(passages, caplog):

@@ -62,23 +62,12 @@ def batches(
     names: set[str] = set()
     done = 0
     for found in batched(partial(_columns, policy, fitted, more), passages, workers):
-        names = names or named(policy, set(found), passages)
-        if found.keys() != names:
-            odd = sorted(found.keys() ^ names)[0]
+        names = names or set(found)
+        for odd in sorted(found.keys() ^ names):
             raise policy_fault(policy, f"column {odd!r} is missing for some passages")
         yield found
         done = min(done + BATCH, len(passages))
         progress(done, len(passages))
-
-
-def named(policy: Any, names: set[str], passages: Sequence[Passage]) -> set[str]:
-    """Return the names of a policy's columns; ConfigError if one is an array of the corpus."""
-    for name in sorted(names & {*FIXED, *passages[0].columns}):
-        raise ConfigError(
-            f"{policy_name(policy)}: its column {name!r} has the name of an array of "
-            "the corpus: rename the column"
-        )
-    return names
 
 
 def batched(
@@ -174,19 +163,31 @@ def _columns(
 ) -> dict[str, list[NDArray[Any]]]:
     with policy_errors(policy, lambda: f"annotating {span_of(batch)}"):
         columns: dict[str, list[NDArray[Any]]] = policy.annotate(batch, fitted, **more)
-        check_columns(policy, "annotate", columns, len(batch))
+        check_columns(policy, "annotate", columns, batch)
     return columns
 
 
-def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
-    """Raise StageError unless a policy's method `hook` returned columns of `count` arrays each."""
+def check_columns(policy: Any, hook: str, columns: Any, passages: Sequence[Passage]) -> None:
+    """Raise StageError unless a policy's method `hook` returned columns, an array per passage each.
+
+    Raises ConfigError for a column with the name of an array of the corpus.
+    """
+    count = len(passages)
     if not isinstance(columns, dict):
         kind = type(columns).__name__
         raise policy_fault(policy, f"{hook} must return a dict of columns, not {kind}")
+    if not columns:
+        raise policy_fault(policy, f"{hook} returned no column: return one at least")
+    for name in sorted(columns.keys() & {*FIXED, *passages[0].columns}):
+        raise ConfigError(
+            f"{policy_name(policy)}: its column {name!r} has the name of an array of "
+            "the corpus: rename the column"
+        )
     for column, rows in columns.items():
         fault = ""
         is_list = isinstance(rows, Sequence | np.ndarray)
-        strange = [row for row in rows if not _is_array(row)] if is_list else [rows]
+        each = rows if is_list else [rows]
+        strange = [row for row in each if not isinstance(row, np.ndarray) or not row.ndim]
         if is_list and len(rows) != count:
             fault = f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return "
             fault += "one array per passage"
@@ -200,7 +201,3 @@ def check_columns(policy: Any, hook: str, columns: Any, count: int) -> None:
             fault = f"{hook}: column {column!r} has arrays of {kind}, not of {types}"
         if fault:
             raise policy_fault(policy, fault)
-
-
-def _is_array(row: Any) -> bool:
-    return isinstance(row, np.ndarray) and row.ndim > 0
