@@ -135,10 +135,10 @@ def test_a_folder_reads_back_as_it_was_collected_without_cells_that_are_gone(
 
 
 def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
-    def policy(code: Json = None, depends: Json = None) -> Json:
+    def policy(code: Json = None, depends: Json = None, members: Json = None) -> Json:
         about: dict[str, Json] = {"policy": "mine", "fields": {}, "code": code or {}}
         annotate = ReaderParams(**about, depends=depends or {})
-        trained = IntermediateParams(**about, how=Denoising(), spec=Training())
+        trained = IntermediateParams(**about, member_code=members, how=Denoising(), spec=Training())
         behind = [
             Stage("annotate", "a", annotate),
             Stage("intermediate", "b", trained),
@@ -150,7 +150,8 @@ def test_a_result_tells_the_code_and_the_pipeline_behind_its_policy():
 
     assert policy() is None
     told = [policy({"mine.py": "a"}), policy({"mine.py": "b"}), policy(None, {"version": "3.8"})]
-    assert len({*told, None}) == 4
+    told += [policy({"draws.py": "a"}, None, {"mine": {"mine.py": digest}}) for digest in "bc"]
+    assert len({*told, None}) == 6
     assert told[0] == policy({"mine.py": "a"})
 
 

@@ -220,11 +220,13 @@ def _code(behind: Sequence[Stage]) -> Json:
     depends: dict[str, list[Json]] = {"depends": [], "general depends": []}
     for stage in (each for each in behind if each.kind in _CODE):
         params, versions[stage.kind] = stage.params, stage.version
-        if isinstance(params, GeneralParams) and (code := params.code or params.member_code):
-            rests_on["general"] = code
-        elif isinstance(params, IntermediateParams):
-            rests_on["code"] = params.code or params.member_code
         if isinstance(params, PolicyParams):
+            own, of_members = params.code, params.member_code
+            code = [own, of_members] if own and of_members else own or of_members
+            if isinstance(params, GeneralParams) and code:
+                rests_on["general"] = code
+            elif isinstance(params, IntermediateParams):
+                rests_on["code"] = code
             found = depends["general depends" if stage.key in general else "depends"]
             found += [params.depends] if params.depends and params.depends not in found else []
             if isinstance(params, ReaderParams) and stage.key not in general:
