@@ -246,16 +246,22 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
 
 
 def warn_of_edits(row: PolicyOfRun, store: Store) -> None:
-    """Log a warning if the files of a row's policy have changed since its run."""
+    """Log a warning if the files of a row's policy, or a member, have changed since its run."""
     manifest = store.peek(row.trained) if row.trained else None
     if manifest is None:
         return
-    before = manifest["record"]["params"].get("code") or {}
-    if changed := changed_since(find_plugin("policy", row.policy["name"]), before):
+    params = manifest["record"]["params"]
+    code = {row.policy["name"]: params.get("code"), **(params.get("member_code") or {})}
+    changed = {
+        file
+        for name, before in code.items()
+        for file in changed_since(find_plugin("policy", name), before or {})
+    }
+    if changed:
         log.warning(
             "%s: %s changed since the run: what is shown may not be what the run masked",
             row.label,
-            ", ".join(changed),
+            ", ".join(sorted(changed)),
         )
 
 

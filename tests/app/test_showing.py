@@ -19,7 +19,7 @@ from maskpolicy.leaderboard.results.cell import Result
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.pipeline.store.artifacts import Store
-from maskpolicy.plugins import registry
+from maskpolicy.plugins import discovery, registry
 
 TEXT = "Godisa Hiddal was born in Mukby in 1850. She worked for Klunatek Company."
 ROOT = Path(__file__).parents[2]
@@ -159,6 +159,16 @@ def test_a_run_gives_its_row_tokenizer_and_fitted_policy(call, refused, finished
     assert "did you mean 'blind'?" in refused("show", "blidn", *words)
     line = refused("show", "all", *words, "--store", tmp_path / "x")
     assert "name the store of that run with --store" in line
+
+
+def test_a_member_that_was_edited_since_its_run_is_told(finished, tmp_path, caplog):
+    discovery.load_file(finished / "fitted.py")
+    store, members = Store(tmp_path), {"fitted-words": {"fitted.py": "0" * 64}}
+    with store.write("d" * 64, {"params": {"code": {}, "member_code": members}}):
+        pass
+    row = preview.PolicyOfRun({"name": "mixture"}, tmp_path, "drawn", {}, "d" * 64)
+    preview.warn_of_edits(row, store)
+    assert caplog.messages[0].startswith("drawn: fitted.py changed since the run")
 
 
 def test_a_learned_row_is_shown_from_a_store_that_cannot_be_written(done, finished, monkeypatch):
