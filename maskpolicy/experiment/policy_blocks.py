@@ -6,14 +6,14 @@ import json
 import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
 from maskpolicy.core import keys, schema
-from maskpolicy.core.distribution import drawn_fields
+from maskpolicy.core.distribution import Distribution, drawn_fields
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import NameOrKeys, at, is_scheduled
+from maskpolicy.core.schema import NameOrKeys, Schedule, at
 from maskpolicy.core.types import Denoising, Detection, Json, Replacement
 from maskpolicy.experiment import budgets
 from maskpolicy.experiment.definition import (
@@ -171,6 +171,7 @@ def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str)
     for key, field in schema.fields_of(policy).items():
         if isinstance(value := getattr(policy, key), (int, float)):
             schema.check(value, field.annotation, at(f"{where}{name}", key))
+    _check_schedules(policy, f"{where}{name}")
     denoising = of_kind(denoising_block(asked, where, {}), asked, kind, where)
     _check_objective(denoising, policy, where)
     if members := member_blocks(policy, where, {}, kind, asked):
@@ -260,14 +261,15 @@ def policy_depends(block: PolicyBlock) -> Json:
 
     For a policy that draws others, theirs follow in a list. None if there is nothing.
     """
-    all_depend = [_depends(each.policy) for each in (block, *_drawn(block))]
+    policies = [each.policy for each in (block, *_drawn(block))]
+    all_depend = [None if _is_read_before(policy) else depends(policy) for policy in policies]
     return (all_depend if block.members else all_depend[0]) if any(all_depend) else None
 
 
-def _depends(policy: Any) -> Json:
+def _is_read_before(policy: Any) -> bool:
+    """Return whether other methods than `select` read a policy's fields, in stages of their own."""
     annotates = hooks.ANNOTATE.of(policy) or hooks.REANNOTATE.of(policy)
-    has_stage = annotates or hooks.reads_statistics(policy)
-    return None if has_stage else depends(policy)
+    return annotates is not None or hooks.reads_statistics(policy)
 
 
 def _drawn(block: PolicyBlock) -> Iterator[PolicyBlock]:
@@ -286,19 +288,34 @@ def compares_corpora(block: PolicyBlock) -> bool:
 
 
 def _check_schedules(policy: Any, where: str) -> None:
-    """Raise ConfigError for a schedule or distribution of a field that other methods read too."""
-    readers = (hooks.ANNOTATE.of(policy), hooks.REANNOTATE.of(policy))
-    if readers == (None, None) and not hooks.reads_statistics(policy):
-        return
+    """Raise ConfigError for a schedule or distribution that is not a number when it is read.
+
+    It is one for `select` alone, in a field or, if it is a schedule, in a tuple.
+    """
     read = "before the training" if hooks.REANNOTATE.of(policy) is None else "by reannotate"
     for name in schema.fields_of(type(policy)):
-        if name in hooks.only_select(policy):
-            continue
-        if is_scheduled(getattr(policy, name)) or name in drawn_fields(policy):
+        by_select = name in hooks.only_select(policy) or not _is_read_before(policy)
+        kinds = (Schedule, Distribution) if by_select else ()
+        if name != hooks.MEMBERS.name and _is_unread(getattr(policy, name), kinds):
+            why = "is nested" if by_select else f"is read {read}"
             raise ConfigError(
-                f"{at(where, name)}: is read {read}, so it cannot follow a schedule or a "
-                "distribution: give a number"
+                f"{at(where, name)}: {why}, so it cannot follow a schedule or a distribution: give "
+                "a number"
             )
+
+
+def _is_unread(value: Any, read: tuple[type, ...]) -> bool:
+    """Return whether a value holds a schedule or distribution that no training sets to a number.
+
+    A training sets those of the types `read`, and the first of these also in tuples.
+    """
+    if isinstance(value, Schedule | Distribution):
+        return not isinstance(value, read)
+    if is_dataclass(value) and not isinstance(value, type):
+        value = [getattr(value, each.name) for each in fields(value)]
+    items = [*value.values()] if isinstance(value, Mapping) else value
+    inner = read[:1] if isinstance(value, tuple) else ()
+    return isinstance(items, list | tuple) and any(_is_unread(item, inner) for item in items)
 
 
 def refuse_fields(name: str, given: Iterable[str]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from refusals import refused
 
+from maskpolicy.core.distribution import Distribution
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.schema import Schedule
+from maskpolicy.core.schema import Rate, Schedule
 from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
-from maskpolicy.experiment.policy_blocks import policy_block
+from maskpolicy.experiment.policy_blocks import instance_block, policy_block
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.nodes import Stage, topological
 from maskpolicy.pipeline.stages import policy_inputs
@@ -36,6 +39,32 @@ def test_a_field_that_annotate_reads_cannot_follow_a_schedule(tmp_path):
     given = {"name": "once", "ratio": {"start": 0.1, "end": 0.2}}
     with pytest.raises(ConfigError, match=r"policies\[0\].ratio: is read before the training"):
         policy_block(given, "policies[0]", {})
+
+
+@dataclass(frozen=True)
+class Inner:
+    ratio: Rate = 0.5
+
+
+@dataclass(frozen=True)
+class Nested:
+    inner: Inner = field(default_factory=Inner)
+    ratios: tuple[Any, ...] = (Schedule(0.1, 0.2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("inner", Inner(Schedule(0.1, 0.2))),
+        ("ratios", (0.5, Distribution("uniform"))),
+        ("ratios", ({"a": Schedule(0.1, 0.2)},)),
+        ("ratios", ([Distribution("uniform")],)),
+    ],
+)
+def test_a_nested_schedule_that_no_training_sets_is_refused(name, value):
+    assert instance_block(Nested(), {}, "it: ", "").name == "Nested"
+    says = f"^it: Nested.{name}: is nested, so it cannot follow a schedule"
+    refused(instance_block, Nested(**{name: value}), {}, "it: ", "", match=says)
 
 
 @pytest.fixture
