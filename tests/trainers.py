@@ -47,12 +47,14 @@ def train(
     evaluate: bool = False,
     stream: bool = False,
     saved: str = "",
+    late: bool = False,
     **arguments: Any,
 ) -> tuple[list[Any], list[Any]]:
     """Train a small model; return its batches of training and of evaluation, as lists of ids.
 
     With `resume`, it goes on from the checkpoint of that step. The tokenizers of `encoders` differ
-    between processes, so several of them load model and tokenizer from the folder `saved`.
+    between processes, so several of them load model and tokenizer from the folder `saved`. If
+    `late`, the Trainer gets the callback after it is made.
     """
     from transformers import (
         AutoModelForMaskedLM,
@@ -98,8 +100,10 @@ def train(
         train_dataset=Stream() if stream else ROWS,
         eval_dataset=ROWS[:3],
         data_collator=collator,
-        callbacks=[collator.callback()],
+        callbacks=[] if late else [collator.callback()],
     )
+    if late:
+        trainer.add_callback(collator.callback())
     trainer.train(str(folder / f"checkpoint-{resume}") if resume else None)
     return batches
 

@@ -49,6 +49,12 @@ def test_an_evaluation_masks_the_same_each_time(whole):
     assert all(batch == evaluations[0] for batch in evaluations)
 
 
+def test_a_callback_may_be_added_later(whole, tmp_path):
+    family, _, batches = whole
+    keys = {"late": True, "evaluate": True, "remove_unused_columns": False}
+    assert trainers.train(family, tmp_path, **keys) == batches
+
+
 def test_a_resumed_training_masks_what_an_uninterrupted_one_does(whole):
     family, folder, (batches, _) = whole
     resumed, _ = trainers.train(family, folder, resume=RESUMED)

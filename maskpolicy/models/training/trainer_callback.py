@@ -31,29 +31,25 @@ class MaskingCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, *_: Any, **more: Any) -> None:
         """Raise ConfigError for a Trainer whose batches the collator cannot count or mask."""
         self.first_epoch = True
+        self.on_init_end(args)  # `add_callback` comes after it
         loader, model = more["train_dataloader"], more["model"]
-        if loader.collate_fn is not self.collator:
-            raise ConfigError(
-                "MaskingCollator: the Trainer uses another collator: give it the collator of the "
-                "callback as data_collator"
-            )
-        if args.dataloader_num_workers and args.dataloader_persistent_workers:
-            raise ConfigError(
-                "MaskingCollator: persistent workers of a DataLoader do not notice the next epoch: "
-                "set dataloader_persistent_workers=False"
-            )
-        if args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
-            raise ConfigError(
-                "MaskingCollator: the first process reads the batches of all (dispatch_batches, "
-                'the default for an IterableDataset): set accelerator_config={"dispatch_batches": '
-                "False}"
-            )
         is_encoder = not getattr(model.config, "is_encoder_decoder", False)
-        if is_encoder != (self.collator.kind == ENCODER):
-            raise ConfigError(
-                f"MaskingCollator: its batches are for kind {self.collator.kind}, and the model is "
-                f"{'an encoder' if is_encoder else 'text-to-text'}: give the collator model=model"
-            )
+        if loader.collate_fn is not self.collator:
+            why = "the Trainer uses another collator: give it the collator of the callback as "
+            why += "data_collator"
+        elif args.dataloader_num_workers and args.dataloader_persistent_workers:
+            why = "persistent workers of a DataLoader do not notice the next epoch: set "
+            why += "dataloader_persistent_workers=False"
+        elif args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
+            why = "the first process reads the batches of all (dispatch_batches, the default for "
+            why += 'an IterableDataset): set accelerator_config={"dispatch_batches": False}'
+        elif is_encoder != (self.collator.kind == ENCODER):
+            kind = "an encoder" if is_encoder else "text-to-text"
+            why = f"its batches are for kind {self.collator.kind}, and the model is {kind}: give "
+            why += "the collator model=model"
+        else:
+            return
+        raise ConfigError(f"MaskingCollator: {why}")
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, *_: Any, **more: Any
