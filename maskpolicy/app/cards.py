@@ -196,7 +196,7 @@ def validation_sentence(record: Json) -> str:
     """Return a sentence about a validation; `record` is that of `validation_of`."""
     before = "" if record["before"] is None else f"{record['before']:.3f} before, "
     count, times = record["passages"], len(record["losses"])
-    passages = f"{count} passage{'s' if count > 1 else ''}"
+    passages = f"{count} {record.get('unit', 'passage')}{'s' if count > 1 else ''}"
     lowest = f", the lowest of {times}" if times > 1 else ""
     what = "Validation loss (nats per target token"
     if record.get("bound"):

@@ -121,6 +121,17 @@ def test_validation_is_packed_as_the_corpus_is(validated):
     assert packed < plain
 
 
+def test_all_examples_of_a_passage_are_validated(validated):
+    keys = ("policy.examples=each",)
+    (_, one, _), (record, each, _) = (
+        validated(*more, policy="salient-span") for more in ((), keys)
+    )
+    found = record["validation_loss"]
+    assert found["passages"] > 2 * 35 and found["unit"] == "example"
+    assert "(nats per target token, 34 passages): " in one
+    assert f"(nats per target token, {found['passages']} examples): " in each
+
+
 def test_a_warning_says_that_the_loss_did_not_fall(validated):
     for rate, is_told in ((0.001, False), (1.0, True)):
         record, _, err = validated(f"intermediate.lr={rate}")

@@ -60,8 +60,8 @@ from maskpolicy.plugins import hooks
 from maskpolicy.plugins.discovery import instance
 
 WORK = "work.json"
-_PASSAGES = 1024  # the most passages to validate on
-_BATCH = 32  # the most passages of a batch
+_EXAMPLES = 1024  # the most examples to validate on
+_BATCH = 32  # the most examples of a batch
 _BOUND = "diffusion"  # the policy whose masks give the NELBO
 _EPOCHS = 100  # a training of more epochs gets a warning
 
@@ -316,8 +316,8 @@ class Validation:
     of the policy `diffusion` for all rows. The loss is then the bound on the negative
     log-likelihood of a token (NELBO), and rows with other orders of tokens can be compared.
 
-    The text has up to 1,024 passages, drawn at random, in batches of equal size, so that a few may
-    be left over.
+    The text has up to 1,024 passages, or examples, drawn at random, in batches of equal size, so
+    that a few may be left over.
     """
 
     steps: MaskedSteps
@@ -353,10 +353,10 @@ class Validation:
             how = replace(params.how, loss_weight="likelihood", replacement=None)
             params = replace(params, how=how)
         steps = masked_steps(policy, specials, spec, params, {**inputs, **own})
-        passages = min(_PASSAGES, len(steps.passages))
-        count = -(-passages // _BATCH)
+        examples = min(_EXAMPLES, len(steps.order.lengths))
+        count = -(-examples // _BATCH)
         # a step for each batch, so that a policy's schedule runs from its beginning to its end
-        size = passages // count
+        size = examples // count
         steps = replace(steps, spec=replace(spec, steps=count, batch_size=size, seed=0))
         if not any(steps(number).work["target_tokens"] for number in range(count)):
             raise DataError(
@@ -389,6 +389,7 @@ class Validation:
             "steps": done["steps"],
             "losses": [[step, -score] for step, score in done["scores"]],
             **({"bound": True} if self.is_bound else {}),
+            **({} if self.steps.examples is None else {"unit": "example"}),
             **({"detects": True} if self.steps.denoising.replaced_token_detection else {}),
         }
 
