@@ -41,6 +41,7 @@ from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store import DEFAULT
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store, stated_place
+from maskpolicy.plugins import discovery
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -196,6 +197,7 @@ def mask(
         raise ConfigError("name: cannot be set here: `policy` names the policy")
     check_language(language, "language")
     artifacts = open_store(_place(store))
+    discovery.load_files(fresh=True)
     keys = {**policy_blocks.named(policy, "policy"), **settings}
     if isinstance(tokenizer, str):
         block = policy_blocks.policy_block(keys, "policy", {}, preview.kind_of(tokenizer))

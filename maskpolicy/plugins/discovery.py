@@ -174,17 +174,18 @@ def load_entry_points() -> list[str]:
     return broken
 
 
-def load_files(paths: Iterable[str | Path], *, fresh: bool = False) -> None:
+def load_files(paths: Iterable[str | Path] | None = None, *, fresh: bool = False) -> None:
     """Import plugin files of the user, each once.
 
-    With `fresh`, files whose code has changed since are imported again, or forgotten elsewhere.
+    With `fresh`, files whose code has changed since are imported again, or forgotten if they lie in
+    other folders than `paths`; without `paths`, all are imported again.
     """
-    files = [Path(path).resolve() for path in paths]
+    files = [Path(path).resolve() for path in paths or ()]
     folders = {path.parent for path in files}
     for home in isolation.stale() if fresh else ():
         registry.forget(home.code)
         isolation.forget(home)
-        roots = home.roots if home.folder in folders else []
+        roots = home.roots if paths is None or home.folder in folders else []
         files = [*(root for root in roots if root not in files and root.is_file()), *files]
     for path in files:
         load_file(path)

@@ -156,6 +156,16 @@ def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
     assert "<mask>" in masked.source and masked.target
 
 
+def test_a_text_is_masked_by_the_file_as_it_is_now(tmp_path):
+    path = tmp_path / "edited.py"
+    for count in (1, 3):
+        path.write_text(small.POLICY.format(name="by-a-file").replace("int = 1", f"int = {count}"))
+        if count == 1:
+            discovery.load_files([path])
+        given = {"tokenizer": small.tokenizer(), "store": tmp_path}
+        assert len(mp.mask("Ada wrote of engines.", "by-a-file", **given).spans) == count
+
+
 def test_an_encoders_tokenizer_masks_as_its_name_does(tmp_path):
     folder = encoders.saved("bert", tmp_path / "bert")
     text = "Ada Lovelace was born in 1903."

@@ -26,7 +26,7 @@ from refusals import refused
 from transformers import AutoTokenizer
 
 from maskpolicy import MaskingCollator
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, PluginError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising
 from maskpolicy.data.corpus import sums
@@ -217,6 +217,31 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
         collator(columns=("answers",))([row])
 
 
+class Once(Uniform):
+    """Shuffles its column."""
+
+    def annotate(self, passages, fitted=None):
+        return {"units": [passage.words + 0 for passage in passages]}
+
+    def select(self, passage, rng):
+        rng.shuffle(passage.columns["units"])
+        return passage.words
+
+
+def test_a_policy_cannot_change_its_columns():
+    refused(collator(Once()), ROWS, error=PluginError, match="read-only")
+
+
+def test_a_plugin_that_was_edited_is_imported_again(tmp_path):
+    path = tmp_path / "edited.py"
+    for count in (1, 2):
+        path.write_text(small.POLICY.format(name="words-of-a-file") + f"\n\nCOUNT = {count}\n")
+        if count == 1:
+            discovery.load_files([path])
+        made = type(collator("words-of-a-file").policy)
+        assert vars(sys.modules[made.__module__])["COUNT"] == count
+
+
 @pytest.mark.parametrize(
     ("given", "keys", "message"),
     [
@@ -253,6 +278,23 @@ def test_a_row_that_cannot_be_used_raises_one_line(row, message):
         ("random", {"model": "bert"}, "model: must be a model or its config, not 'bert'"),
         ("random", {"return_tensors": "tf"}, "return_tensors: must be 'pt' or 'np', not tf"),
         ("pmi", {"statistics": ROWS}, r"statistics\[0\]: must be text"),
+        (
+            "pmi",
+            {"statistics": ["a b"], "contrast": "wiki.txt"},
+            "^MaskingCollator: contrast: must be a list of texts, not text 'wiki.txt'",
+        ),
+        (Once(Schedule(0.1, 0.2)), {}, "^MaskingCollator: Once.ratio: is read before the training"),
+        *(
+            (
+                {"name": "mixture", "members": [one, "random", one]},
+                {key: "folder"},
+                f"{key}: .* need",
+            )
+            for key, one in (
+                ("fitted", {"name": "supervised", "train_on": ["zsre"]}),
+                ("statistics", "pmi"),
+            )
+        ),
         (
             "pmi",
             {},

@@ -40,7 +40,7 @@ from maskpolicy.masking.selection import Masker
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.training.batching import IGNORE, shifted
 from maskpolicy.models.training.specials import Specials, check_tokens, decoder_start
-from maskpolicy.plugins import hooks, registry
+from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.registry import policy_name
 from maskpolicy.plugins.statistics import Statistics
 
@@ -144,6 +144,7 @@ class MaskingCollator:
         leaves = Masker.of(self.policy, self.denoising).leaves
         for leaf in leaves:
             _check_leaf(leaf, fitted)
+        _check_folders([leaf.policy for leaf in leaves], fitted, statistics)
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
         self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
@@ -253,6 +254,8 @@ class MaskingCollator:
             return Statistics.open(Path(given))
 
         def passages(name: str, texts: Sequence[str]) -> list[Passage]:
+            if isinstance(texts, str | Path):
+                raise schema.wrong(texts, "a list of texts", f"{_WHERE}{name}")
             known = schema.check(list(texts), list[str], f"{_WHERE}{name}")
             read = [Document(str(i), text, {}, self.language) for i, text in enumerate(known)]
             return list(tokenize(read, self.tokenizer))
@@ -405,6 +408,7 @@ def _block(
         if not isinstance(keys.get("name"), str):
             example = '{"name": "random", "ratio": 0.3}'
             raise ConfigError(f"{_WHERE}a policy's block needs its name, as in {example}")
+        discovery.load_files(fresh=True)
         block = policy_block({**keys, **asked}, "MaskingCollator: policy", {}, kind)
         if not block.has_stage:
             raise ConfigError(f"MaskingCollator: policy {block.name}: masks nothing")
@@ -441,6 +445,19 @@ def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:
     else:
         return
     raise ConfigError(f"{_WHERE}{name}{why}: use `maskpolicy pretrain`")
+
+
+def _check_folders(policies: Sequence[Any], fitted: Any, statistics: Any) -> None:
+    """Raise ConfigError for a folder that several members of a mixture would read."""
+    readers = (
+        ("fitted", fitted, hooks.FIT.of),
+        ("statistics", statistics, hooks.masks_by_statistics),
+    )
+    for key, given, reads in readers:
+        names = [policy_name(policy) for policy in policies if reads(policy)]
+        if len(names) > 1 and isinstance(given, str | Path):
+            why = f"{' and '.join(names)} need a folder each: mask with one of them"
+            raise ConfigError(f"{_WHERE}{key}: {why}")
 
 
 def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
