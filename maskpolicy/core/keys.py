@@ -93,7 +93,7 @@ def without_omitted(kind: type, values: Mapping[str, Json]) -> dict[str, Json]:
 
     Fields that are dataclasses lose theirs, too.
     """
-    blocks = {each.name: each.default_factory for each in fields(kind)}
+    blocks = {each.name: each.default_factory for each in fields(kind) if values.get(each.name)}
     omitted = {
         each.name: plain(each.default) for each in fields(kind) if schema.OMIT in each.metadata
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +17,15 @@ from hypothesis.extra.numpy import arrays
 
 from maskpolicy.core import ragged
 from maskpolicy.core.errors import ConfigError, DataError
-from maskpolicy.core.keys import canonical, differences, digest, digest_parsed, from_json, to_json
+from maskpolicy.core.keys import (
+    canonical,
+    differences,
+    digest,
+    digest_parsed,
+    from_json,
+    to_json,
+    without_omitted,
+)
 from maskpolicy.core.ragged import Joined, Ragged
 from maskpolicy.core.schema import omitted, unkeyed
 
@@ -137,6 +145,23 @@ def test_a_key_leaves_out_what_is_omitted_and_unkeyed(kind, inner, keyed):
     keyed = {**kind, **keyed, "pair": [1, "a"]}
     assert to_json(Outer(**kind, inner=Inner(rate=0.1, **inner))) == keyed
     assert to_json(from_json(Outer, keyed)) == keyed
+
+
+@dataclass(frozen=True)
+class Noise:
+    rate: float = 0.5
+    later: float = omitted(0.5)
+
+
+@dataclass(frozen=True)
+class Noisy:
+    noise: Noise | None = field(default_factory=Noise)
+
+
+def test_a_block_may_be_null():
+    blocks = {"noise": {"rate": 0.5, "later": 0.5}}
+    assert without_omitted(Noisy, blocks) == {"noise": {"rate": 0.5}}
+    assert without_omitted(Noisy, {"noise": None}) == {"noise": None}
 
 
 @pytest.mark.parametrize("keyed", [{}, {"inner": {"rate": "fast"}}, {"inner": {}, "more": 1}])
