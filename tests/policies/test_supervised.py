@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -372,6 +373,23 @@ class Reports:
     def select(self, passage, rng):
         return passage.pieces[:1]
 """
+
+
+@pytest.mark.parametrize(
+    ("name", "returned", "says"),
+    [
+        ("nan", '{"loss": np.float32("nan")}', "fit returned NaN"),
+        ("own", '(out / "report.json").write_text("{}")', "fit wrote report.json"),
+    ],
+)
+def test_a_report_that_cannot_be_kept_names_the_policy(kept, tmp_path, name, returned, says):
+    text = re.sub('{"mean".*', lambda _: returned, REPORTS.replace('"reports"', f'"{name}"'))
+    (tmp_path / f"{name}.py").write_text(text)
+    discovery.load_file(tmp_path / f"{name}.py")
+    given = fitting()
+    params = replace(given.params, policy=name, fields={"train_on": ["triviaqa"]})
+    made = Stage("fit", "it", params, given.inputs)
+    assert f"policy {name}: {says}" in str(execute([made], kept)[made.key].error)
 
 
 def test_what_a_users_fit_reports_may_have_numbers_of_numpy(kept, tmp_path):

@@ -79,27 +79,32 @@ def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     policy: Any = params.instance()
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
     folders = [inputs[name] for name in sorted(inputs) if name.startswith(CONTEXTS)]
-    labels = params.fields.get(TRAIN_ON, ())
-    pairs = zip(folders, labels, strict=True)
     data = [
         fit_tools.load_contexts(folder, tokenizer, label, params.language)
-        for folder, label in pairs
+        for folder, label in zip(folders, params.fields.get(TRAIN_ON, ()), strict=True)
     ]
     spec = replace(params.spec, checkpoint_every=run.local.checkpoint_every)
-    denoising = params.how or Denoising()
     tools = fit_tools.Tools(
         inputs["model"],
         inputs["tokenizer"],
         inputs.get("init"),
         run,
-        denoising,
+        params.how or Denoising(),
         inputs.get(CLASSIFIER),
     )
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     more = registry.statistics_for(hooks.FIT, policy, statistics)
+
+    def refuse(number: str) -> None:
+        raise registry.policy_fault(policy, f"fit returned {number}: return finite numbers or None")
+
     with registry.policy_errors(policy, lambda: "fit"):
         training = policy.fit(data, spec, out, tools, **more)
-        training = json.loads(json.dumps(training, default=lambda value: value.tolist()))  # arrays
+        text = json.dumps(training, default=lambda value: value.tolist())  # arrays
+        training = json.loads(text, parse_constant=refuse)
+    if (out / REPORT).exists():
+        fault = f"fit wrote {REPORT}, whose name is taken: give its file another name"
+        raise registry.policy_fault(policy, fault)
     report = {"training": training, "contexts": {one.name: dict(one.counts) for one in data}}
     report["dev"] = _dev(policy, data, out, statistics)
     text = json.dumps(report, indent=1, sort_keys=True)
