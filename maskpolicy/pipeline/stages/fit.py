@@ -95,15 +95,15 @@ def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     more = registry.statistics_for(hooks.FIT, policy, statistics)
 
-    def refuse(number: str) -> None:
+    def odd(number: str) -> None:
         raise registry.policy_fault(policy, f"fit returned {number}: return finite numbers or None")
 
     with registry.policy_errors(policy, lambda: "fit"):
         training = policy.fit(data, spec, out, tools, **more)
         text = json.dumps(training, default=lambda value: value.tolist())  # arrays
-        training = json.loads(text, parse_constant=refuse)
+        training = json.loads(text, parse_constant=odd)
     if (out / REPORT).exists():
-        fault = f"fit wrote {REPORT}, whose name is taken: give its file another name"
+        fault = f"fit wrote {REPORT}, which maskpolicy writes itself: give the file another name"
         raise registry.policy_fault(policy, fault)
     report = {"training": training, "contexts": {one.name: dict(one.counts) for one in data}}
     report["dev"] = _dev(policy, data, out, statistics)
