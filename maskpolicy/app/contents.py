@@ -130,7 +130,7 @@ def _is_near(rows: list[IntermediateStage], store: Store) -> bool:
 CONTENTS = (  # in the order in which they are written
     Content(
         verbatim.WRITTEN,
-        "the experiment file, also saved at the start: another run may have saved its own since",
+        "the experiment file, saved at the start if there are no results yet",
         lambda finished: verbatim.save(finished.written, finished.folder),
     ),
     Content("logs/", "the log of a tracker for each training"),

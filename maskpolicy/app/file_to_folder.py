@@ -251,7 +251,9 @@ def _take_folder(prepared: Prepared) -> None:
     folder = prepared.folder
     run_folder.check_owner(folder, prepared.written)
     if not ((folder / SETTINGS).exists() and verbatim.is_saved(folder)):
-        verbatim.save(prepared.written, folder)  # that of results stays until `write`
+        verbatim.save(
+            prepared.written, folder
+        )  # the experiment of earlier results stays until `write`
 
 
 def write(

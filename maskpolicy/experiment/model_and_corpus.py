@@ -350,11 +350,14 @@ def share_of(text: Any) -> float:
     return float(text[SHARE] if isinstance(text, Mapping) else text)
 
 
-def check_mix(corpus: CorpusBlock, model: ModelBlock, world: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a text of the world in `mix` that the world does not have."""
+def check_mix(corpus: CorpusBlock, reads_world: bool, world: Mapping[str, Any], where: str) -> None:
+    """Raise ConfigError for a text of the world in `mix` that the world does not have.
+
+    It may be there if the corpus is the world, or if the general stage reads it.
+    """
     for text in (text for text in mixed_texts(corpus) if text.corpus is None):
         place = f"{at(where, MIX)}.{text.name}"
-        if corpus.name != WORLD and not model.is_preset:
+        if corpus.name != WORLD and not reads_world:
             raise ConfigError(
                 f"{place}: is text of the embedded world, and neither this model nor this corpus "
                 f"uses the world: name files, e.g. mix: {{wiki: {{files: [wiki.txt], share: "

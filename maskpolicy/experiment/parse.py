@@ -121,6 +121,7 @@ _ALTERNATIVES = (  # a file has at most one of these keys
     ("finetune.steps", "finetune.epochs"),
     ("checkpoint_steps", "checkpoint_words"),
     ("corpus.words", "corpus.tokens"),
+    ("contrast_corpus.words", "contrast_corpus.tokens"),
 )
 
 
@@ -274,12 +275,14 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
     model, world = made.model, made.world
     has_general = model.is_preset or made.general_corpus is not None
     needs_contrast = not has_general and made.contrast_corpus is None
-    model_and_corpus.check_mix(made.corpus, model, world, at(made.where, CORPUS))
+    general = made.general_text or model_and_corpus.OF_WORLD
+    reads_world = model.is_scratch and general.name == WORLD
+    model_and_corpus.check_mix(made.corpus, reads_world, world, at(made.where, CORPUS))
     for row, block in zip(rows, made.policies, strict=True):
         for written, each in zip(row.candidates(), block.candidates or (block,), strict=True):
             own = made.corpus_of(each)
             try:
-                model_and_corpus.check_mix(own, model, world, at(row.place, CORPUS))
+                model_and_corpus.check_mix(own, reads_world, world, at(row.place, CORPUS))
                 model_and_corpus.check_columns(each, own, world, row.place)
                 learned_policies.check(each, made.tasks, made.data, row.place)
             except ConfigError as error:

@@ -115,12 +115,12 @@ class TextBudgets:
             )
         if self.tunes_by_epochs:
             counted = (BATCH, SOURCE) if self._counts_windows() else (BATCH,)
-            if key := _changes_steps(row.get(FINETUNE), TuningBudget, counted):
+            if key := _key_of_steps(row.get(FINETUNE), TuningBudget, counted):
                 raise ConfigError(
                     f"{at(at(place, FINETUNE), key)}: epochs become the steps of each task with "
                     f"the {key} of the file or the task: give {FINETUNE}.{STEPS}"
                 )
-        if usual and _changes_steps(own, TextBudget):  # the budget is that of the file's corpus
+        if usual and _key_of_steps(own, TextBudget):  # the budget is that of the file's corpus
             own = {**own, **usual}
             steps = self._text({INTERMEDIATE: own}).converted(own, self.where, is_new=False)
         elif _stated(own, TextBudget):
@@ -272,7 +272,7 @@ def _stated(block: Any, budget: type) -> dict[str, Any]:
     return {key: block[key] for key in schema.fields_of(budget) if key in block}
 
 
-def _changes_steps(block: Any, budget: type, counted: Sequence[str] = (BATCH,)) -> str:
+def _key_of_steps(block: Any, budget: type, counted: Sequence[str] = (BATCH,)) -> str:
     """Return the first key of `counted` in a row's block that has no steps, words or epochs."""
     block = block if isinstance(block, Mapping) else {}
     has_own = STEPS in block or _stated(block, budget)

@@ -149,7 +149,7 @@ def _add(draft: Draft, result: Result, run: Run) -> None:
 
 
 def row_config(result: Result) -> Json:
-    """Return the settings that all cells of a row share."""
+    """Return the settings of a result that say what its row is."""
     left_out = ("task", "intermediate_seed", "general_seed")
     return {key: value for key, value in result.config.items() if key not in left_out}
 

@@ -13,7 +13,15 @@ from maskpolicy.core.distribution import at_draw, drawn_fields
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.schema import at_progress, scheduled_fields
 from maskpolicy.core.seeding import Streams
-from maskpolicy.core.types import Denoising, LossWeight, Passage, Policy, Spans, as_spans
+from maskpolicy.core.types import (
+    Denoising,
+    LossWeight,
+    Passage,
+    Policy,
+    Spans,
+    as_spans,
+    unwritable,
+)
 from maskpolicy.experiment.policy_blocks import member_blocks
 from maskpolicy.plugins import hooks
 from maskpolicy.plugins.registry import policy_errors, policy_name, statistics_for
@@ -195,9 +203,7 @@ def loss_weights(
             now = drawn(passage, epoch)
             own: Any = 1.0
             if weigh is not None and len(passage.tokens):
-                checked = spans.view()
-                checked.flags.writeable = False
-                own = np.asarray(now.weigh(passage, checked), np.float64)
+                own = np.asarray(now.weigh(passage, unwritable(spans)), np.float64)
                 is_valid = (np.isfinite(own) & (own >= 0)).all()
                 if own.shape not in ((), passage.tokens.shape) or not is_valid:
                     raise ConfigError(

@@ -229,7 +229,8 @@ ONLY_SELECT: Hook[Sequence[str]] = Hook(
     "only_select",
     (),
     "names of fields that `select` alone reads: rows that differ in these share what is fitted and "
-    "annotated. A subclass with its own `annotate`, `count` or `fit` states them again",
+    "annotated, if the fields have defaults. A subclass with its own `annotate`, `count` or `fit` "
+    "states them again",
     form="class variable",
     annotation=tuple[str, ...],
 )

@@ -66,10 +66,7 @@ def record_of(folder: str | Path) -> dict:
     ("policy", "keys"),
     [
         ("random", ()),
-        (
-            "salient-span",
-            ("target=full", "mask_exclusion=0.5", "intermediate.attention=flash_attention_2"),
-        ),
+        ("salient-span", ("target=full", "mask_exclusion=0.5")),
         ("mixture", ("policy.members=[random, {name: pmi, min_count: 2}]",)),
     ],
 )

@@ -221,6 +221,7 @@ def test_pairs_are_answered_by_the_candidate_that_other_tasks_choose(tuned, done
     assert found.metrics.score in (0, 1) and not found.is_fine_tuned
     assert (found.tuning["by"], found.tuning["tasks"]) == ("row", ["zsre"])
     assert found.tuning["scores"] == result(tuned, out=key).tuning["scores"]
+    assert ("intermediate" in found.tuning["cost"]) == key.startswith("intermediate")
 
 
 def test_a_row_without_dev_examples_to_choose_by_is_one_line(tuned, refused):
@@ -246,11 +247,7 @@ def test_a_row_with_a_classifier_has_one_model_for_all_tasks(tmp_path):
         _, _, about = collecting._chosen(experiment, experiment.policies[1], block, cell, store)
         trained = {kind: known.get("trainings") for kind, known in about["cost"].items()}
         assert (about["by"], about["tasks"]) == ("row", ["cola", "squad"])
-        assert (trained["finetune-classifier"], trained["fit"], trained["intermediate"]) == (
-            2,
-            2,
-            2,
-        )
+        assert [trained[kind] for kind in ("finetune-classifier", "fit", "intermediate")] == [2] * 3
         told = description.cost(SimpleNamespace(tuning=about))
         assert "2 fine-tunings of classifiers of 4 steps in all" in told
 

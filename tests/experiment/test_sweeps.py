@@ -244,11 +244,8 @@ def test_tokens_null_of_a_row_means_the_words_of_the_file(load):
     "file", ["files: [wiki.txt], words: 9", "hub: x/z, stream: true, tokens: 9"]
 )
 def test_a_row_may_give_a_text_of_a_mix_another_source_and_size(load, file, own, label):
-    rows, mix = (
-        f"[original, {{name: original, corpus: {{mix: {{wiki: {{{own}}}}}}}}}]",
-        "mix: {wiki:",
-    )
-    mixed = f"corpus={{name: world, {mix} {{{file}, share: 0.2}}}}}}"
+    rows = f"[original, {{name: original, corpus: {{mix: {{wiki: {{{own}}}}}}}}}]"
+    mixed = f"corpus={{name: world, mix: {{wiki: {{{file}, share: 0.2}}}}}}"
     experiment = load(mixed, f"policies={rows}", "baseline=original")
     row = experiment.policies[1]
     assert label in row.label

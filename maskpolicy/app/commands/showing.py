@@ -91,7 +91,7 @@ def show(
     texts = _texts(text, file)
     discovery.load_files(plugin or (), fresh=True)
     with packing.opened([run] if run else []) as runs:
-        artifacts = store.open_writable(runs.kept)  # if temporary, it ends with this name
+        artifacts = store.open_writable(runs.kept)  # a temporary one is removed with this variable
         with runs.naming(artifacts):
             folder = runs.only() if run else None
             maskings = _maskings(policies, folder, model, language, artifacts)
@@ -215,8 +215,9 @@ def _masking(
         if model is None
         else preview.tokenizer_of(model, artifacts)
     )
-    reading = replace(of_run.reading, language=language or of_run.reading.language)
-    reading = replace(reading, room=None) if model else reading  # it is that of the run's model
+    room = None if model else of_run.reading.room  # it is that of the run's model
+    language = language or of_run.reading.language
+    reading = replace(of_run.reading, language=language, room=room)
     statistics = preview.statistics_of(block, model_name, of_run, artifacts)
     return preview.Masking(block, tokenizer, reading, statistics, of_run.fitted)
 

@@ -186,8 +186,8 @@ def check_columns(policy: Any, hook: str, columns: Any, passages: Sequence[Passa
     for column, rows in columns.items():
         fault = ""
         is_list = isinstance(rows, Sequence | np.ndarray)
-        each = rows if is_list else [rows]
-        strange = [row for row in each if not isinstance(row, np.ndarray) or not row.ndim]
+        arrays = rows if is_list else [rows]
+        strange = [row for row in arrays if not isinstance(row, np.ndarray) or not row.ndim]
         if is_list and len(rows) != count:
             fault = f"{hook} returned {len(rows)} rows of {column!r} for {count} passages: return "
             fault += "one array per passage"

@@ -19,9 +19,9 @@ def overlap(
     Returns {"examples": of test, "same_text", "same_id": with another text}.
     """
     texts = {_text(example, contexts) for example in train}
-    known = {example.id for example in train if ids}
+    ids_of_train = {example.id for example in train if ids}
     others = [example for example in test if _text(example, contexts) not in texts]
-    by_id = sum(example.id in known for example in others)
+    by_id = sum(example.id in ids_of_train for example in others)
     return {"examples": len(test), "same_text": len(test) - len(others), "same_id": by_id}
 
 

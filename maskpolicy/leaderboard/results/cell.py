@@ -176,7 +176,7 @@ class Run:
         for one in self.results:
             if one.tuning is not None:
                 about = {"row": one.policy, "values": one.chosen, **one.tuning}
-                choices[one.policy, *one.tuning["tasks"]] = about
+                choices[one.policy, one.tuning["by"], *one.tuning["tasks"]] = about
         return list(choices.values())
 
     @property

@@ -30,6 +30,7 @@ from maskpolicy.experiment.definition import (
     resolved,
     resolved_policy,
     resolved_task,
+    untuned,
 )
 from maskpolicy.experiment.model_and_corpus import OF_WORLD
 from maskpolicy.experiment.policy_blocks import compares_corpora
@@ -65,7 +66,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.stages.preparation import SHARD_KINDS, SIZE_FACT
 from maskpolicy.pipeline.stages.training_text import STEPS_FACT
-from maskpolicy.pipeline.stages.tuned_rows import chosen_by, is_by_task
+from maskpolicy.pipeline.stages.tuned_rows import chosen_by, is_by_task, tunes_only_finetuning
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import ROW_TRAININGS
@@ -288,11 +289,11 @@ def _chosen(
         return block, topological([stage]), None
     choice_made = read_json(path)
     index = int(choice_made["candidate"])
-    by_task = is_by_task(block, task)
-    kinds = ("finetune",) if by_task else (*ROW_TRAININGS, "finetune-classifier")
+    shares_rest = tunes_only_finetuning(block)
+    kinds = ("finetune",) if shares_rest else (*ROW_TRAININGS, "finetune-classifier")
     tuning = {
         "on": DEV,
-        "by": "task" if by_task else "row",
+        "by": "task" if is_by_task(block, task) else "row",
         "tried": [tuned_values(each, block.tune) for each in block.candidates],
         "scores": choice_made["scores"],
         "chosen": index,
@@ -360,7 +361,7 @@ def cell_config(
         "finetune": whole["finetune"],
     }
     if row.trainings:
-        config["trainings"] = row.trainings
+        config["trainings"] = untuned(row.trainings, row.tune)
     if row.tune:
         config["tune"] = row.tune
     sources = [task.data, corpus.name]

@@ -149,14 +149,17 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
 
     def _settle(self, job: _Job) -> bool:
         """Pass the report of a job on, or set its future if it has ended; return whether it has."""
+        has_ended = False
+        with suppress(OSError):  # of a file system that may answer later
+            has_ended = job.job.done()
+        if not has_ended:
+            with suppress(OSError, ValueError):
+                text = self._note(job.call).read_text()
+                if text != job.reported:
+                    job.report(*json.loads(text))
+                    job.reported = text
+            return False
         try:
-            if not job.job.done():
-                with suppress(OSError, ValueError):
-                    text = self._note(job.call).read_text()
-                    if text != job.reported:
-                        job.report(*json.loads(text))
-                        job.reported = text
-                return False
             if not job.is_late and not job.job.paths.result_pickle.exists():
                 job.is_late = True  # a slow file system may show the result later
                 return False

@@ -248,7 +248,7 @@ def _together(call: Call, out: Path, run: StageRun) -> dict[str, Json]:
     rendezvous = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     threads = call.threads or torch.get_num_threads()
     own = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
-    run.checkpoints.latest()  # removes damaged ones
+    run.checkpoints.latest()  # removes damaged ones, and reads the seconds of earlier attempts
     with ExitStack() as members:
         futures: list[Future[dict[str, Json]]] = []
         for rank in range(count):

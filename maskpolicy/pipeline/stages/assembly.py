@@ -66,7 +66,7 @@ class Graph:
         options = (each for cell in self.cells.values() for each in nodes.options(cell).values())
         evaluated = [stage for stage in (*self.stages, *options) if "model" in stage.inputs]
         models = [stage.inputs["model"] for stage in evaluated]
-        kept = (stage for stage in models if not stage.transient)
+        kept = (stage for stage in models if stage.kind == "finetune" and not stage.transient)
         return (*self.audits.values(), *self.stages, *kept, *self.majority.values())
 
 

@@ -80,9 +80,13 @@ class TunedRow:
 
 def is_by_task(block: PolicyBlock, task: TaskBlock) -> bool:
     """Return whether a tuned row chooses for a task alone, because it tunes only fine-tuning."""
-    if is_zero_shot(task) or needs_classifier(block):
-        return False
-    return all(key.startswith("finetune.") for key in block.tune if key != "on")
+    return tunes_only_finetuning(block) and not is_zero_shot(task)
+
+
+def tunes_only_finetuning(block: PolicyBlock) -> bool:
+    """Return whether the candidates of a tuned row share all stages before fine-tuning."""
+    only = all(key.startswith("finetune.") for key in block.tune if key != "on")
+    return only and not needs_classifier(block)
 
 
 def chosen_by(

@@ -239,14 +239,14 @@ def copy(
     """Copy the artifacts of `keys` (default: all) that `target` lacks, with their manifests.
 
     Of artifacts that were dropped after use, only the manifests are copied. Each artifact is
-    committed by itself, so a copy can be interrupted and repeated. If both stores
-    have an artifact, the digests in its manifests are compared; if it lacks files in `target`, it
-    is replaced. `source` is neither locked nor changed. `track` wraps the keys and may show
-    progress. Raises StoreError if a store cannot be used.
+    committed by itself, so a copy can be interrupted and repeated. If both stores have an artifact,
+    the digests in its manifests are compared; if it lacks files in `target`, it is replaced.
+    `source` is neither locked nor changed. `track` wraps the keys and may show progress. Raises
+    StoreError if a store cannot be used.
     """
     if source.place == target.place:
         raise StoreError(f"store {source.place}: cannot be copied to itself: name two stores")
-    there, done = source.committed(), target.committed()
+    there, done, noted = source.committed(), target.committed(), target.committed("dropped")
     wanted = sorted(there | source.committed("dropped") if keys is None else set(keys))
     copied = Copied()
     for key in track(wanted):
@@ -254,7 +254,7 @@ def copy(
         if key not in there:
             if (sealed := source.recall(key)) is None:
                 copied.missing.append(key)
-            elif target.recall(key) is None:  # it was dropped after use
+            elif key not in done | noted:  # it was dropped after use
                 target.note_dropped(key, sealed)
         elif key in done and (two := target.peek(key)) is not None:
             one = source.peek(key)
