@@ -294,9 +294,12 @@ def _check_schedules(policy: Any, where: str) -> None:
     """
     read = "before the training" if hooks.REANNOTATE.of(policy) is None else "by reannotate"
     for name in schema.fields_of(type(policy)):
+        value = getattr(policy, name)
         by_select = name in hooks.only_select(policy) or not _is_read_before(policy)
-        kinds = (Schedule, Distribution) if by_select else ()
-        if name != hooks.MEMBERS.name and _is_unread(getattr(policy, name), kinds):
+        if by_select and schema.is_scheduled(value):
+            value = schema.at_progress(value, 0.0)
+        is_drawn = by_select and isinstance(value, Distribution)
+        if name != hooks.MEMBERS.name and not is_drawn and _follows(value):
             why = "is nested" if by_select else f"is read {read}"
             raise ConfigError(
                 f"{at(where, name)}: {why}, so it cannot follow a schedule or a distribution: give "
@@ -304,18 +307,14 @@ def _check_schedules(policy: Any, where: str) -> None:
             )
 
 
-def _is_unread(value: Any, read: tuple[type, ...]) -> bool:
-    """Return whether a value holds a schedule or distribution that no training sets to a number.
-
-    A training sets those of the types `read`, and the first of these also in tuples.
-    """
+def _follows(value: Any) -> bool:
+    """Return whether a value is or holds a schedule or a distribution."""
     if isinstance(value, Schedule | Distribution):
-        return not isinstance(value, read)
+        return True
     if is_dataclass(value) and not isinstance(value, type):
         value = [getattr(value, each.name) for each in fields(value)]
     items = [*value.values()] if isinstance(value, Mapping) else value
-    inner = read[:1] if isinstance(value, tuple) else ()
-    return isinstance(items, list | tuple) and any(_is_unread(item, inner) for item in items)
+    return isinstance(items, list | tuple) and any(map(_follows, items))
 
 
 def refuse_fields(name: str, given: Iterable[str]) -> None:
