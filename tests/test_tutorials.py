@@ -70,6 +70,23 @@ def test_a_tutorial(page, call, tmp_path):
             assert [line for line in block.text.splitlines() if line not in printed] == []
 
 
+def test_ten_passes_of_babylm_reach_all_its_checkpoints(call, tmp_path):
+    """On a corpus of fewer words, and as many times fewer words before each checkpoint."""
+    babylm.slice_into(tmp_path)
+    (block,) = (block for block in blocks(DOCS / "tutorials/babylm.md") if block.file)
+    words = sum(len(path.read_text().split()) for path in (tmp_path / "train_10M").iterdir())
+    scaled = re.sub(r"\b(\d+)M\b", lambda found: str(int(found[1]) * words // 10), block.text)
+    (tmp_path / block.file).write_text(scaled, encoding="utf-8")
+    keys = (
+        "corpus.tokens=20",
+        "intermediate.batch_size=1",
+        *(f"{k}={v}" for k, v in SIZES.items()),
+    )
+    code, out, err = call("plan", block.file, *keys)
+    assert code == 0, err
+    assert "171 intermediate" in out  # of 3 rows in 3 runs: 18 checkpoints and the end
+
+
 @pytest.fixture
 def checkpoints(tmp_path) -> Path:
     """A folder in which the names of models on the Hub are folders of small models, with texts."""
@@ -118,7 +135,8 @@ def blocks_of(page: Path) -> list[Block]:
 
 def smaller(text: str) -> str:
     """Return an experiment with the only checkpoint that two steps have."""
-    return re.sub(r"^checkpoint_words: .*$", "checkpoint_words: [1]", text, flags=re.MULTILINE)
+    shorter = text.replace("intermediate: {epochs: 10, ", "intermediate: {steps: 2, ")
+    return re.sub(r"^checkpoint_words: .*$", "checkpoint_words: [1]", shorter, flags=re.MULTILINE)
 
 
 def given(block: Block, call: Callable[..., tuple[int, str, str]], here: bool = False) -> str:

@@ -151,6 +151,7 @@ def test_a_text_to_text_model_reads_both_texts_as_two_lines():
 
 PAIR_SPEC = Training(max_source=64, micro_tokens=256)
 TEXTS = [("", text) for text in small.TEXTS] + [(small.TEXTS[5], small.TEXTS[6])]
+STARTS = {"bart": ["<s>", "<mask>"], "t5": ["<pad>", "<extra_id_0>"]}  # of a decoder
 
 
 def likelihood(model, places, tokens, **inputs):
@@ -218,33 +219,33 @@ def test_pseudo_log_likelihoods_equal_those_of_minicons(published, monkeypatch, 
         assert found == pytest.approx(wanted, abs=1e-4)
 
 
-@pytest.mark.parametrize("family", ["bart", "t5"])
+@pytest.mark.parametrize("family", STARTS)
 def test_a_text_to_text_model_fills_a_mask_behind_bos(family):
     model, tokenizer = text_to_text.model(family), text_to_text.tokenizer(family)
-    bos, mask = tokenizer.bos_token_id, tokenizer.mask_token_id
-    if family == "t5":
-        bos, mask = tokenizer.pad_token_id, tokenizer.convert_tokens_to_ids("<extra_id_0>")
+    starts = tokenizer.convert_tokens_to_ids(STARTS[family])
 
     def wanted(before, text):
-        _, tokens, ids = copies(tokenizer, before, text, mask)
-        decoder = [[bos, mask]] * len(ids)
+        _, tokens, ids = copies(tokenizer, before, text, starts[1])
+        decoder = [starts] * len(ids)
         ones = [1] * len(ids)
         return likelihood(model, ones, tokens, input_ids=ids, decoder_input_ids=decoder)
 
     check_scores(model, tokenizer, "enc_dec_mask", wanted)
 
 
-def test_a_decoder_scores_a_text_after_its_prefix():
-    model, tokenizer = text_to_text.model("bart"), text_to_text.tokenizer("bart")
-    mask, ends = tokenizer.mask_token_id, (tokenizer.cls_token_id, tokenizer.eos_token_id)
+@pytest.mark.parametrize("family", STARTS)
+def test_a_decoder_scores_a_text_after_its_prefix(family):
+    model, tokenizer = text_to_text.model(family), text_to_text.tokenizer(family)
+    starts = tokenizer.convert_tokens_to_ids(STARTS[family])
+    first = [] if family == "t5" else [tokenizer.cls_token_id]
 
     def wanted(before, text):
         prefix, tokens = (
             tokenizer(part, add_special_tokens=False)["input_ids"]
             for part in (before, f" {text}" if before else text)
         )
-        decoder = [[tokenizer.bos_token_id, mask, *tokens[:-1]]] * len(tokens)
-        source = [[ends[0], *prefix, mask, ends[1]]] * len(tokens)
+        decoder = [[*starts, *tokens[:-1]]] * len(tokens)
+        source = [[*first, *prefix, starts[1], tokenizer.eos_token_id]] * len(tokens)
         places = list(range(1, len(tokens) + 1))
         return likelihood(model, places, tokens, input_ids=source, decoder_input_ids=decoder)
 

@@ -80,7 +80,10 @@ def test_the_context_of_ewok_is_read_and_its_target_is_scored(tmp_path):
         **{"TargetDiff": "swap", "Context1": "Ada is kind.", "Context2": "Ada is mean."},
         **{"Target1": "Bob likes her.", "Target2": "Bob hates her."},
     }
-    write(tmp_path / "ewok_fast" / "social.jsonl", row)
+    path = tmp_path / "ewok_fast" / "social.jsonl"
+    write(path, row, {**row, "Target2": ""})
+    refused(read, "ewok", tmp_path, error=DataError, match="line 2: key 'Target2' is empty")
+    write(path, row)
     (found,) = read("ewok", tmp_path)
     assert (found.source, found.choices) == ("Ada is kind.", (row["Target1"], row["Target2"]))
     assert found.group == "social-properties"
@@ -101,7 +104,7 @@ def test_columns_of_a_table_are_pairs(tmp_path):
 )
 def test_a_pair_that_is_none_is_one_line(tmp_path, row, said):
     (tmp_path / "pairs.csv").write_text(f"good,bad\nx,y\n{row}\n")
-    refused(read, "pairs", tmp_path, error=DataError, match=rf"pairs.csv, .*: {said}")
+    refused(read, "pairs", tmp_path, error=DataError, match=rf"pairs.csv, line 3: {said}")
     (tmp_path / "pairs.csv").write_text("good,worse\nx,y\n")
     with pytest.raises(DataError, match=r"has no column 'bad' \(it has good, worse\)"):
         read("pairs", tmp_path)
