@@ -16,8 +16,11 @@ import pytest
 import s3
 import typer
 from hypothesis import settings
+from small import FILE
 
 from maskpolicy.app.commands import app
+from maskpolicy.experiment.definition import Experiment
+from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline.graph import processes
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins import isolation, registry
@@ -83,6 +86,20 @@ def real_data() -> Path:
 def store(tmp_path: Path) -> Store:
     """A new store."""
     return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., Experiment]:
+    """Return a function from overrides to the experiment of a file with texts beside it."""
+
+    def load(*overrides: str) -> Experiment:
+        (tmp_path / "mine.yaml").write_text(FILE)
+        for name in ("a.txt", "wiki.txt"):
+            (tmp_path / name).write_text("One text.\n")
+        (tmp_path / "a.jsonl").write_text('{"text": "Ada wrote notes.", "marks": [[0, 3]]}\n')
+        return load_experiment(tmp_path / "mine.yaml", overrides)
+
+    return load
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -161,6 +161,14 @@ def change(folder: Path, pattern: str, **changes: Json) -> None:
 
     for path in (folder / "results").glob(pattern):
         path.write_text(json.dumps(merged(json.loads(path.read_text()), changes)))
+
+
+def edited(folder: Path, pattern: str = "*") -> Iterator[Any]:
+    """Yield what each line of the JSON files that match holds, and write what becomes of it."""
+    for path in folder.glob(pattern):
+        values = [json.loads(line) for line in path.read_text().splitlines()]
+        yield from values
+        path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
 
 
 def contents(folder: Path, *without: str) -> dict[str, bytes]:

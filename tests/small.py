@@ -13,6 +13,7 @@ import yaml
 
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.types import Passage, as_spans
+from maskpolicy.data import world
 from maskpolicy.data.corpus.passages import Document, Passages, build_passages, tokenize
 from maskpolicy.masking.denoising import denoising_pairs
 from maskpolicy.masking.sentinels import Marks
@@ -47,6 +48,9 @@ general: {steps: 2, warmup: 1, batch_size: 4}
 intermediate: {steps: 2, warmup: 1, batch_size: 4}
 finetune: {steps: 2, warmup: 1, batch_size: 4}
 """
+
+FILE = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa, zsre]\n"
+"""The file of the fixture `load`."""
 
 POLICY = """
 from dataclasses import dataclass
@@ -168,6 +172,14 @@ def saved(folder: Path, model: Any = None) -> Path:
     """Save a model, by default the BART, with the tokenizer as Transformers does."""
     (model or bart()).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
+    return folder
+
+
+def with_world(folder: Path, **settings: Any) -> Path:
+    """Save the BART to bart/ and write a world, by default of people, to world/."""
+    about = {"people": 12, "general_people": 6, "kinds": ["people"], **settings}
+    world.write(world.make(about), folder / "world")
+    saved(folder / "bart")
     return folder
 
 

@@ -112,6 +112,9 @@ def test_a_how_to_page(page, call, checkpoints, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     text = page.read_text(encoding="utf-8")
     assert len(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M).split()) <= 450
+    if page.stem == "trainer":  # "Five lines train BERT"
+        first = next(block.text for block in blocks(page) if block.language == "python")
+        assert len([*filter(None, first.splitlines())]) == 5
     for block in blocks(page):
         if block.file:
             short = re.sub(r"epochs: \d+", "epochs: 0.05", smaller(block.text))

@@ -78,28 +78,12 @@ def test_bars_of_several_intermediate_runs_have_names_of_their_own(monkeypatch, 
     assert panel.names == ["random, run 0, people", "random, run 1, people"]
 
 
-EXPERIMENT = """
-model: mini
-corpus: world
-policies: [random]
-baseline: random
-tasks: [zsre]
-plugins: [mine.py]
-world: {people: 8, general_people: 8}
-general:
-  steps: 4
-  batch_size: 8
-  warmup: 1
-  policy:
-    name: mixture
-    members:
-      - {name: original, replacement: {mask: 0.9, random: 0.1}}
-      - salient-span
-      - pmi
-      - first-words
-intermediate: {steps: 4, batch_size: 4, warmup: 1}
-finetune: {steps: 2, batch_size: 4, warmup: 1}
-"""
+CHANGED = {"name": "original", "replacement": {"mask": 0.9, "random": 0.1}}
+MIXTURE = {"name": "mixture", "members": [CHANGED, "salient-span", "pmi", "first-words"]}
+EXPERIMENT = small.experiment(
+    **{"policies": ["random"], "baseline": "random", "plugins": ["mine.py"]},
+    general={"steps": 4, "batch_size": 8, "warmup": 1, "policy": MIXTURE},
+)
 PLUGINS = {"mine.py": small.POLICY.format(name="first-words")}
 
 
@@ -131,12 +115,10 @@ SHARES = {"none": 0.3, "random": 0.7}
 def run(tmp_path):
     """Return a run whose examples have the slices field and name, and some of them term."""
     folder = folders.write(tmp_path / "run", SHARES, ("zsre", "triviaqa"), seeds=2)
-    for path in (folder / "predictions").glob("*zsre*"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for number, row in enumerate(rows):
-            row["slices"] = {"field": f"field {number % 2}", "name": str(number)}
-            row["slices"] |= {"term": "island"} if number < 10 else {}
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for row in folders.edited(folder / "predictions", "*zsre*"):
+        number = int(row["id"].removeprefix("zsre-"))
+        row["slices"] = {"field": f"field {number % 2}", "name": str(number)}
+        row["slices"] |= {"term": "island"} if number < 10 else {}
     return folder
 
 
@@ -190,9 +172,7 @@ def test_a_tuned_row_begins_at_the_tuned_row_without_a_stage_whatever_both_chose
 
 
 def test_a_slice_with_too_many_values_is_named(refused, run):
-    for path in (run / "predictions").glob("*.jsonl"):
-        rows = map(json.loads, path.read_text().splitlines())
-        named = ({**row, "slices": {"name": str(place)}} for place, row in enumerate(rows))
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in named))
+    for row in folders.edited(run / "predictions"):
+        row["slices"] = {"name": row["id"]}
     said = refused("analyze", "slices", run, "--store", run / "store")
     assert "zsre: name has 60 values: a slice with over 40 is left out" in said

@@ -94,12 +94,19 @@ def test_the_interval_is_students_over_intermediate_runs(tmp_path, how):
     assert (row["low"], row["high"]) == (pytest.approx(50 - half), pytest.approx(50 + half))
 
 
-def test_policies_of_one_name_are_told_apart(tmp_path):
-    cells = [cell(f"row {n}", 0.2, mask_exclusion=n % 2) for n in range(4)]
+@pytest.mark.parametrize(
+    ("key", "values", "names"),
+    [
+        ("policy", {"ratio": 0.3}, ("random ratio=0.15", "random ratio=0.3")),
+        ("trainings", {"intermediate": {"lr": 0.1}}, ("random", "random intermediate.lr=0.1")),
+    ],
+)
+def test_rows_that_differ_in_more_than_masks_are_lines_of_their_own(tmp_path, key, values, names):
+    cells = [cell(f"row {n}", n / 10, mask_exclusion=n % 2) for n in range(4)]
     for each in cells[2:]:
-        each.config["policy"]["ratio"] = 0.3
-    names = {row["policy"] for row in analyse(tmp_path, *cells).rows}
-    assert names == {"random ratio=0.15", "random ratio=0.3"}
+        each.config[key] = each.config.get(key, {}) | values
+    rows = {(row["policy"], row["score"]) for row in analyse(tmp_path, *cells).rows}
+    assert rows == {(names[n // 2], 10.0 * n) for n in range(4)}
 
 
 @pytest.mark.usefixtures("laid_out")
@@ -126,19 +133,13 @@ def test_text_that_cannot_be_read_is_named(refused, capfd, tmp_path):
     assert "name a folder that `maskpolicy run` wrote" in said
 
 
-EXPERIMENT = """
-model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1}
-corpus: world
-policies: [none, {name: random, label: mae, mask_exclusion: 1.0}]
-tasks: [cola]
-seeds: [0, 1]
-world: {people: 8, general_people: 6}
-general: {steps: 2, batch_size: 4}
-intermediate: {steps: 2, batch_size: 4}
-finetune: {steps: 9, batch_size: 4, lr: 1e-12, eval_every: 1, patience: 1}  # ends at step 2
-keep_models: [finetune]
-checkpoint_steps: [1]
-"""
+ENDS_AT_2 = {"steps": 9, "batch_size": 4, "lr": 1e-12, "eval_every": 1, "patience": 1}
+EXPERIMENT = small.experiment(
+    model={"kind": "encoder", "name": "mini", "layers": 1, "decoder_layers": 1},
+    policies=["none", {"name": "random", "label": "mae", "mask_exclusion": 1.0}],
+    **{"tasks": ["cola"], "seeds": [0, 1], "finetune": ENDS_AT_2},
+    **{"keep_models": ["finetune"], "checkpoint_steps": [1]},
+)
 
 
 def test_the_models_of_a_run_are_measured_before_and_after_fine_tuning(analyse):
@@ -318,17 +319,6 @@ def test_a_span_masks_the_words_that_it_holds_whole():
     assert within(" (") is None
     assert within("in") is None  # of "inside"
     assert within("side Rome") is None
-
-
-def test_rows_with_trainings_of_their_own_are_lines_of_their_own(tmp_path):
-    cells = [cell(f"row {n}", n / 10, mask_exclusion=n % 2) for n in range(4)]
-    for each in cells[2:]:
-        each.config["trainings"] = {"intermediate": {"lr": 0.1}}
-    rows = analyse(tmp_path, *cells).rows
-    assert {(row["policy"], row["score"]) for row in rows} == {
-        *(("random", 0.0), ("random", 10.0)),
-        *(("random intermediate.lr=0.1", 20.0), ("random intermediate.lr=0.1", 30.0)),
-    }
 
 
 def test_overlap_is_of_the_tokens_that_both_rows_read():

@@ -17,6 +17,7 @@ import maskpolicy as mp
 from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.masked_sample import Sampling
 from maskpolicy.app.contents import PAGE
+from maskpolicy.core.files import slug
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline import stages
@@ -253,7 +254,11 @@ def test_a_tracker_gets_the_losses_of_every_training(home):
     folders = sorted(path.parent for path in (home / "run" / "logs").rglob("events.*"))
     assert len(folders) == 1 + 4 + 10 + 8  # general, intermediate, finetune, and of kept models
     events = accumulator.EventAccumulator(str(folders[-1])).Reload()
-    assert [event.step for event in events.Scalars("loss")] == [6]
+    named = (pair for one in read_run(home / "run").results for pair in one.stages.items())
+    keys = {slug(name): key for name, key in named}
+    loss = Store(home / "store").peek(keys[folders[-1].name])["record"]["facts"]["loss"]
+    found = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert found == [(6, pytest.approx(loss))]
 
 
 def exported(done, home, out, *words):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
+import folders
 import pytest
 import small
 import yaml
-
-from maskpolicy.data.world import make, write
 
 SUPERVISED = {"name": "supervised", "train_on": ["zsre"], "hidden": 8}
 META = {"name": "meta-learned", "train_on": ["zsre"], "init": SUPERVISED}
@@ -23,10 +21,8 @@ NO_CONTEXT = "no train example of task 'triviaqa' has a context: put the task's 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A folder with a BART, a text and a world of tasks."""
-    folder = tmp_path_factory.mktemp("learned")
-    small.saved(folder / "bart")
+    folder = small.with_world(tmp_path_factory.mktemp("learned"))
     (folder / "it.txt").write_text("\n\n".join(small.TEXTS))
-    write(make({"people": 12, "general_people": 6, "kinds": ["people"]}), folder / "world")
     return folder
 
 
@@ -51,10 +47,8 @@ def rewritten(change):
     """Return a function that changes each training row in a folder of tasks."""
 
     def rewrite(data):
-        rows = [json.loads(line) for line in (data / TRAIN).read_text().splitlines()]
-        for row in rows:
+        for row in folders.edited(data, TRAIN):
             change(row["output"])
-        (data / TRAIN).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     return rewrite
 

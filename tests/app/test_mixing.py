@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import small
 
 from maskpolicy.analyses import masked_sample
 from maskpolicy.analyses.masked_sample import Sampling
@@ -16,24 +17,17 @@ from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
 pytestmark = pytest.mark.slow
-REHEARSAL = "{name: original, label: rehearsal, corpus: {mix: {general: 0.2, situations: 0.1}}}"
-ROWS = f"""
-model: mini
-corpus: world
-policies:
-  - none
-  - original
-  - {REHEARSAL}
-  - name: salient-span
-    label: wiki
-    corpus: {{mix: {{wiki: {{files: [wiki.txt], share: 0.3}}}}}}
-  - {{name: pmi, min_count: 2, label: pmi, corpus: {{files: [wiki.txt]}}}}
-tasks: [zsre]
-world: {{people: 8, general_people: 12, entries: 6, situations: 0.3}}
-general: {{steps: 2, batch_size: 4, warmup: 1}}
-intermediate: {{steps: 3, batch_size: 4, warmup: 1}}
-finetune: {{steps: 2, batch_size: 4, warmup: 1}}
-"""
+MIX = {"general": 0.2, "situations": 0.1}
+REHEARSAL = {"name": "original", "label": "rehearsal", "corpus": {"mix": MIX}}
+PART = {"files": ["wiki.txt"], "share": 0.3}
+ROWS = small.experiment(
+    policies=[
+        *("none", "original", REHEARSAL),
+        {"name": "salient-span", "label": "wiki", "corpus": {"mix": {"wiki": PART}}},
+        {"name": "pmi", "min_count": 2, "label": "pmi", "corpus": {"files": ["wiki.txt"]}},
+    ],
+    world={"people": 8, "general_people": 12, "entries": 6, "situations": 0.3},
+)
 WIKI = "The mill of Lindau burnt in 1934. It was built again by Karl Berg in 1936.\n\n" * 5
 
 
@@ -102,7 +96,8 @@ def test_a_mix_that_was_interrupted_has_the_same_bytes(home, tmp_path, monkeypat
         yield from list(places(*given))[:2]
         raise OSError("the disk is gone")
 
-    words = ("check", home / "tiny.yaml", f"policies=[none, {REHEARSAL}]", "--store", "store")
+    rows = json.dumps(["none", REHEARSAL])
+    words = ("check", home / "tiny.yaml", f"policies={rows}", "--store", "store")
     with monkeypatch.context() as patch:
         patch.setattr(mixing, "_places", broken)
         assert call(*words)[0] != 0

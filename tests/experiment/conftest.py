@@ -1,13 +1,6 @@
-"""A small experiment file for the tests of this folder."""
+"""The file of a policy for the tests of this folder."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-
-import pytest
-
-from maskpolicy.experiment.definition import Experiment
-from maskpolicy.experiment.parse import load_experiment
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -27,23 +20,8 @@ class Mine:
     def select(self, passage, rng):
         return passage.words[:1]
 """
-FILE = "model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [triviaqa]\n"
 
 
 def plugin(name: str, *fields: str) -> str:
     """Return the file of a policy with these lines in its class."""
     return PLUGIN.format(name=name, fields="\n    ".join(fields))
-
-
-@pytest.fixture
-def load(tmp_path) -> Callable[..., Experiment]:
-    """Return a function from overrides to the experiment of a file with texts beside it."""
-
-    def load(*overrides: str) -> Experiment:
-        (tmp_path / "mine.yaml").write_text(FILE)
-        for name in ("a.txt", "wiki.txt"):
-            (tmp_path / name).write_text("One text.\n")
-        (tmp_path / "a.jsonl").write_text('{"text": "Ada wrote notes.", "marks": [[0, 3]]}\n')
-        return load_experiment(tmp_path / "mine.yaml", overrides)
-
-    return load

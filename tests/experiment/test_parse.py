@@ -8,13 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from refusals import refused
+from small import FILE
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.experiment import parse
 from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
-from tests.experiment.conftest import FILE
 
 
 @pytest.fixture
@@ -165,10 +165,6 @@ def test_an_override_reaches_into_what_a_name_stands_for(load):
         (FILE[: FILE.index("tasks")], ": tasks: missing; it has no default: give "),
         ("model: mini\ncorpus: [world\ntasks: 3\n", ":3: not valid YAML"),
         (FILE + "model: mini\n", ":5: not valid YAML: found duplicate key"),
-        (
-            FILE + "seeds: [0, 1]\nintermediate_seeds: 3\nintermediate_runs: [0, 1]\n",
-            ": intermediate_runs: names 2 runs, but intermediate_seeds is 3: leave",
-        ),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line(write, text, said):

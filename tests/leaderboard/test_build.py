@@ -321,29 +321,24 @@ def test_a_label_is_no_argument_of_the_end_of_a_row(label):
     assert label.strip().replace(label.strip()[0], f"{{{label.strip()[0]}}}", 1) in latex
 
 
-def test_csv_has_a_line_for_each_policy_and_task():
-    cells = results("zsre", none=(0.25,), random=(1.0,)) + results("wow", none=(None,))
-    rows = list(csv.DictReader(io.StringIO(report.to_csv(built(*cells)))))
+def test_json_and_csv_have_all_scores_and_the_averages_of_groups_of_tasks():
+    scores, title = {"none": (0.0,), "random": (0.25,)}, "mean of knowledge-intensive"
+    cells = results("zsre", **scores, span=(1.0,)) + results("wow", **scores, span=(None,))
+    found = built(*cells)
+    averages = {row["policy"]: row["averages"][title] for row in report.to_json(found)["rows"]}
+    assert averages["none"] == {"mean": 0.0, "delta": None, "comparison": None}
+    assert (averages["random"]["mean"], averages["random"]["delta"]) == (25.0, 25.0)
+    rows = list(csv.DictReader(io.StringIO(report.to_csv(found))))
     assert [(row["policy"], row["task"], row["mean"], row["seed 0"]) for row in rows] == [
-        ("none", "zsre", "25.0", "25.0"),
-        ("none", "wow", "", ""),
-        ("none", "mean of knowledge-intensive", "", ""),
-        ("random", "zsre", "100.0", "100.0"),
-        ("random", "wow", "", ""),
-        ("random", "mean of knowledge-intensive", "", ""),
+        *(("none", task, "0.0", "0.0") for task in ("zsre", "wow")),
+        ("none", title, "0.0", ""),
+        *(("random", task, "25.0", "25.0") for task in ("zsre", "wow")),
+        ("random", title, "25.0", ""),
+        ("span", "zsre", "100.0", "100.0"),
+        ("span", "wow", "", ""),
+        ("span", title, "", ""),
     ]
     assert {row["significant"] for row in rows} == {""}  # nothing was tested
-
-
-def test_json_and_csv_have_the_averages_of_groups_of_tasks():
-    scores = {"none": (0.0,), "random": (0.25,)}
-    found = built(*results("zsre", **scores), *results("wow", **scores))
-    title = "mean of knowledge-intensive"
-    rows = {row["policy"]: row["averages"][title] for row in report.to_json(found)["rows"]}
-    assert rows["none"] == {"mean": 0.0, "delta": None, "comparison": None}
-    assert (rows["random"]["mean"], rows["random"]["delta"]) == (25.0, 25.0)
-    lines = csv.DictReader(io.StringIO(report.to_csv(found)))
-    assert [line["mean"] for line in lines if line["task"] == title] == ["0.0", "25.0"]
 
 
 def test_folders_whose_general_models_differ_have_one_note():

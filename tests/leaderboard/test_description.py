@@ -42,10 +42,9 @@ def test_tasks_without_fine_tuning_name_none_and_are_joined_whatever_its_budget_
     names = ("a", "b", "c")
     one, two, three = (folders.write(tmp_path / name, POLICIES, ("zsre",)) for name in names)
     for folder in (one, two):  # as of pairs, whose cells have no such stage
-        for path in (folder / "results").glob("*"):
-            cell = json.loads(path.read_text())
-            stages = {name: key for name, key in cell["stages"].items() if "finetune" not in name}
-            path.write_text(json.dumps({**cell, "stages": stages}))
+        for cell in folders.edited(folder / "results"):
+            stages = cell["stages"].items()
+            cell["stages"] = {name: key for name, key in stages if "finetune" not in name}
     folders.change(two, "*", config={"finetune": {"lr": 1e-5}})
     assert "fine-tuning" not in description.facts(folders.board(one))
     assert "fine-tuning" in description.facts(folders.board(three))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 
@@ -108,10 +107,8 @@ def test_without_any_test_every_form_says_why_and_nothing_of_other_seeds(tmp_pat
 def test_a_missing_test_names_its_task_and_its_rows(tmp_path):
     folders.write(tmp_path, WEAK, ("zsre", "nq"), seeds=3)
     (tmp_path / "predictions" / "random--nq--1.jsonl").unlink()
-    for path in (tmp_path / "results").glob("*--zsre--*.json"):
-        known = json.loads(path.read_text())
+    for known in folders.edited(tmp_path / "results", "*--zsre--*.json"):
         known["metrics"] |= {"mean": known["metrics"]["score"]}
-        path.write_text(json.dumps(known))
     board = folders.board(tmp_path)
     whole, one = sorted(board.untested, reverse=True)
     assert whole.startswith("zsre (world): the metric is a figure over all examples")

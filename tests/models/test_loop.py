@@ -714,15 +714,6 @@ def test_trackers_have_the_names_of_accelerate():
     assert sorted(get_args(Tracker)) == sorted(LOGGER_TYPE_TO_CLASS)
 
 
-def test_tensorboard_gets_the_values(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    with tracked("tensorboard", tmp_path / "logs", "mine", cpu=True) as log:
-        log(5, {"loss": 2.0})
-        log(10, {"loss": 1.0})
-    events = accumulator.EventAccumulator(str(tmp_path / "logs" / "mine")).Reload()
-    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(5, 2.0), (10, 1.0)]
-
-
 def test_a_folder_that_cannot_be_made_gives_one_warning(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with (

@@ -139,17 +139,11 @@ def test_the_head_of_each_kind_of_task_has_a_body_with_a_bias(kind):
     assert type(made.roberta) is relative_positions.RelativeRobertaModel
 
 
-YAML = """
-model: {kind: encoder, name: mini, layers: 1, decoder_layers: 1, relative_positions: true}
-corpus: world
-policies: [none, {name: random, label: MAE, mask_exclusion: 1.0}]
-tasks: [cola]
-world: {people: 8, general_people: 6}
-general: {steps: 2, batch_size: 4}
-intermediate: {steps: 3, batch_size: 4, lr: 1e-3}
-finetune: {steps: 2, batch_size: 4}
-keep_models: [finetune]
-"""
+YAML = small.experiment(
+    model={"kind": "encoder", "name": "mini", "layers": 1, "relative_positions": True},
+    policies=["none", {"name": "random", "label": "MAE", "mask_exclusion": 1.0}],
+    **{"tasks": ["cola"], "keep_models": ["finetune"]},
+)
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from maskpolicy.models.masked_encoder import _generator
 from maskpolicy.models.training.batching import IGNORE, Share
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
-from tests.models import test_loop
 
 RTD = replace(AT_POSITIONS, replaced_token_detection=Detection(generator=0.5))
 SPEC = Training(batch_size=8, micro_tokens=10**6, max_source=40)
@@ -153,28 +152,3 @@ def test_a_generator_may_have_any_width_and_shares_the_encoders_embeddings(famil
     assert module.generator.model.get_input_embeddings().weight is words
     assert module.generator.model.get_output_embeddings().weight is words
     assert filled(module, steps()(0).batches[0])[1].isfinite()
-
-
-def area(module, batches):
-    """Return the area under the curve of the encoder's scores for replaced tokens."""
-    scores, replaced = [], []
-    for batch in batches:
-        read, _ = filled(module, batch)
-        original = batch.labels.where(batch.labels != IGNORE, batch.source)
-        replaced.append((read != original)[batch.seen])
-        with torch.no_grad():
-            states = module.encoder(input_ids=read, attention_mask=batch.seen.long())[0]
-            scores.append(module.head(states)[batch.seen])
-    score, is_replaced = torch.cat(scores), torch.cat(replaced)
-    return float((score[is_replaced][:, None] > score[~is_replaced]).float().mean())
-
-
-def test_a_training_learns_to_tell_replaced_tokens():
-    spec = replace(SPEC, steps=120, warmup=10, lr=1e-2)
-    made = replace(steps(), spec=spec)
-    later = [batch for number in range(120, 126) for batch in made(number).batches]
-    model = small.roberta(hidden_size=32, initializer_range=0.1)
-    module = encoders.training_module(model, RTD, 1, seed=0)
-    before = area(module.eval(), later)
-    test_loop.run(spec, model=module, steps=made, loss=encoders.training_loss())
-    assert before < 0.6 < 0.75 < area(module, later)

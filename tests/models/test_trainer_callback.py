@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import clusters
 import encoders
@@ -15,7 +13,6 @@ import pytest
 import small
 import text_to_text
 import trainers
-from pages import DOCS, blocks
 from refusals import refused
 from transformers import Trainer, TrainingArguments
 
@@ -59,23 +56,6 @@ def test_a_resumed_training_masks_what_an_uninterrupted_one_does(whole):
     family, folder, (batches, _) = whole
     resumed, _ = trainers.train(family, folder, resume=RESUMED)
     assert resumed == batches[trainers.ACCUMULATED * RESUMED :]
-
-
-def test_the_five_lines_of_the_page_train_bert(tmp_path, monkeypatch):
-    code = next(
-        block.text for block in blocks(DOCS / "howto" / "trainer.md") if block.language == "python"
-    )
-    assert len([line for line in code.splitlines() if line]) == 5
-    encoders.saved("bert", tmp_path / "google-bert" / "bert-base-uncased")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    ran: dict[str, Any] = {"rows": trainers.ROWS}
-    exec(code, ran)
-    assert ran["collator"].kind == "encoder"
-    (state,) = Path().glob("*/checkpoint-*/trainer_state.json")
-    assert json.loads(state.read_text())["global_step"] == 6  # three epochs of 16 rows, by 8
-    before, after = encoders.model("bert").state_dict(), ran["bert"].model.state_dict()
-    assert not all(before[name].equal(after[name].cpu()) for name in before)
 
 
 @pytest.mark.slow

@@ -605,20 +605,10 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
         assert small.content(broken, stage) == small.content(whole, stage)
 
 
-FEW = """
-corpus: world
-policies: [none, random]
-tasks: [zsre]
-world: {people: 8, general_people: 6}
-intermediate: {steps: 2, batch_size: 4}
-finetune: {steps: 2, batch_size: 4, eval_every: 1}
-"""
-
-
 def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
     made = {}
     for share in (0.0, 1.0):
-        text = FEW + f"model: {folder}\ncorruption: token\nmask_exclusion: {share}\n"
+        text = small.experiment(model=str(folder), corruption="token", mask_exclusion=share)
         store, stage = Store(tmp_path / "store"), graph(tmp_path, text).pretrained["random", 0]
         compute([stage], store)
         files = store.path(stage.key)
@@ -631,7 +621,7 @@ def test_fine_tuning_validates_the_last_weights_too(folder, tmp_path, monkeypatc
     found, score = [], metrics.score
     monkeypatch.setattr(metrics, "score", lambda *given: found.append(given) or score(*given))
     changes = ("finetune.steps=3", "finetune.eval_every=2", "policies=[none]", "seeds=[0]")
-    built = graph(tmp_path, f"{FEW}model: {folder}\n", changes)
+    built = graph(tmp_path, small.experiment(model=str(folder)), changes)
     (cell,) = built.cells.values()
     compute([cell.inputs["model"]], Store(tmp_path / "store"))
     assert len(found) == 2  # after steps 2 and 3
@@ -664,18 +654,11 @@ def test_a_metric_without_short_answers_gets_a_warning(tmp_path, caplog):
 
 # sentence pairs and cloze questions
 
-PAIRS = """
-model: {kind: encoder, name: mini, head: own}
-corpus: world
-data: data
-policies: [none, random, {name: random, ratio: 0.4}]
-tasks: [pairs]
-seeds: [0, 1]
-world: {people: 8, general_people: 6}
-general: {steps: 2, warmup: 1, batch_size: 4}
-intermediate: {steps: 4, warmup: 1, batch_size: 4}
-checkpoint_steps: [2]
-"""
+PAIRS = small.experiment(
+    model={"kind": "encoder", "name": "mini", "head": "own"},
+    policies=["none", "random", {"name": "random", "ratio": 0.4}],
+    **{"data": "data", "tasks": ["pairs"], "seeds": [0, 1], "checkpoint_steps": [1]},
+)
 
 
 def pairs_graph(folder, *changes):

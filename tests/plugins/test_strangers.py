@@ -248,11 +248,8 @@ def test_a_key_that_is_a_path_moves_no_folder_of_the_user(refused, stranger, tmp
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "letter").write_text("dear")
     store = Store(tmp_path / "store")
-    key = "../../documents"
-    for path in (stranger / "results").iterdir():
-        cell = json.loads(path.read_text())
-        stages = {name: key for name in cell["stages"]}
-        path.write_text(json.dumps({**cell, "stages": stages}))
+    for cell in folders.edited(stranger / "results"):
+        cell["stages"] = dict.fromkeys(cell["stages"], "../../documents")
     words = ("export", stranger, "random", "--out", tmp_path / "out", "--store", store.root)
     assert "is not a key of the store" in refused(*words)
     assert (tmp_path / "documents" / "letter").read_text() == "dear"

@@ -24,7 +24,6 @@ from maskpolicy.policies.typhoon import Typhoon, chances, update
 from maskpolicy import DataError, Passage, Statistics, Store, as_spans
 from maskpolicy.core.ragged import load
 from maskpolicy.data.corpus import sums
-from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.policy_blocks import policy_block, policy_versions
 from maskpolicy.models.learned import Context, Contexts
@@ -46,11 +45,8 @@ GIVEN = {"selective-masking": {"texts": 12, "hidden": 8, "threshold": 0.5}}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Both kinds of models, and a world of tasks."""
-    folder = tmp_path_factory.mktemp("made")
-    for name, model in (("encoder", small.roberta(initializer_range=0.3)), ("bart", small.bart())):
-        model.save_pretrained(folder / name)
-        small.tokenizer().save_pretrained(folder / name)
-    write(make({"people": 12, "general_people": 6, "kinds": ["people"]}), folder / "world")
+    folder = small.with_world(tmp_path_factory.mktemp("made"))
+    small.saved(folder / "encoder", small.roberta(initializer_range=0.3))
     return folder
 
 

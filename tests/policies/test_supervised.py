@@ -20,7 +20,6 @@ from tiny import Nothing
 from maskpolicy.core.seeding import generator
 from maskpolicy.core.types import Denoising, as_spans
 from maskpolicy.data.corpus.annotation import annotate
-from maskpolicy.data.world import make, write
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.experiment.policy_blocks import policy_block
@@ -39,10 +38,7 @@ FIT = {"steps": 6, "batch_size": 8, "eval_every": 4, "precision": "fp32"}
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A BART and a world of tasks, in which webquestions has no contexts for train."""
-    folder = tmp_path_factory.mktemp("made")
-    small.saved(folder / "bart")
-    kinds = ["people", "birds"]
-    write(make({"people": 12, "general_people": 6, "birds": 12, "kinds": kinds}), folder / "world")
+    folder = small.with_world(tmp_path_factory.mktemp("made"), birds=12, kinds=["people", "birds"])
     (folder / "world" / "tasks" / "biencoder-webquestions-train.json").unlink()
     return folder
 

@@ -80,12 +80,10 @@ def hostile(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     shares = {f"{index} {text}": 0.3 for index, text in enumerate(HTML)}
     folders.write(folder, shares, seeds=1, text=" ".join(HTML))
-    for path in (folder / "results").iterdir():
-        result = json.loads(path.read_text())
+    for result in folders.edited(folder / "results"):
         result["config"]["policy"]["note"] = result["policy"]
         if result["task"] == "zsre":
             result |= {"metrics": None, "error": result["policy"]}
-        path.write_text(json.dumps(result))
     text = " ".join(HTML)
     place = folders.put_viewer(folder, text, next(iter(shares))).parent / "coverage"
     place.mkdir()
