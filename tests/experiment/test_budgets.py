@@ -73,7 +73,7 @@ def test_stated_gpus_decide_what_auto_means_on_every_machine(load, monkeypatch):
     monkeypatch.setattr(budgets.hardware, "is_cuda", lambda: False)
     monkeypatch.setattr(budgets.hardware, "has_bf16", lambda: False)
     graph = build(load("resources.intermediate.gpus=4", "resources.finetune.gpus=0"))
-    (cell,) = (stage for (row, _, seed), stage in graph.cells.items() if (row, seed) == ("none", 0))
+    cell = graph.cells["none", "triviaqa", 0]
     tuned, base = (graph.pretrained[row, 0] for row in ("random", "none"))
     specs = [tuned.params.spec, base.params.spec, cell.params.spec]
     found = [(spec.precision, spec.attention, spec.micro_tokens) for spec in specs]

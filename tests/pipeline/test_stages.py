@@ -218,6 +218,9 @@ ROWS = ("none", "random", "salient-span", "runs")
 MASKED = ROWS[1:]
 TRAINED = {("general", "mini"), *behind(*MASKED), *tuned("none")}
 CORPUS = {("corpus", "intermediate"), ("annotate", "salient-span"), *behind(*MASKED)}
+EXAMPLES = {(f"{split}-examples", task) for split in ("train", "test") for task in TASKS}
+WORLD = {("world", ""), *EXAMPLES}
+EVERYTHING = WORLD | TRAINED | CORPUS | {("tokenizer", "mini"), ("corpus", "general")}
 
 
 @pytest.mark.parametrize(
@@ -240,6 +243,7 @@ CORPUS = {("corpus", "intermediate"), ("annotate", "salient-span"), *behind(*MAS
         ("intermediate.dropout=0.1", behind(*MASKED)),
         ("intermediate.compile=true", behind(*MASKED)),
         ("corpus={name: world, words: 50}", CORPUS),
+        ("world.people=9", EVERYTHING),
         ("intermediate.checkpoint_every=1", set()),
         ("keep_models=[finetune]", set()),
         ("baseline=random", set()),
@@ -250,22 +254,13 @@ def test_a_change_moves_the_keys_of_its_own_stages_only(keys, change, expected):
     assert moved(keys(*set_), keys(*set_, change)) == expected
 
 
-def test_the_world_is_behind_everything(keys):
-    found = moved(keys(), keys("world.people=9"))
-    assert {kind for kind, _ in found} == {kind for kind, _ in keys()}
-
-
 def test_worlds_that_differ_in_tasks_alone_share_every_model(keys):
     before = keys()
     after = keys("world.heldout=[employer]")
     (text,) = after.keys() - before.keys()
     assert text == ("world", "text")
     assert after.pop(text) == before["world", ""]
-    assert moved(before, after) == {
-        ("world", ""),
-        *((f"{part}-examples", task) for part in ("train", "test") for task in TASKS),
-        *tuned(*ROWS),
-    }
+    assert moved(before, after) == WORLD | tuned(*ROWS)
 
 
 def test_a_limit_moves_the_keys_of_its_own_task_only(keys):
@@ -608,7 +603,8 @@ def test_an_encoder_is_trained_alike_after_a_kill(tmp_path):
 def test_exclusion_leaves_no_trace_in_the_files_of_a_bart(folder, tmp_path):
     made = {}
     for share in (0.0, 1.0):
-        text = small.experiment(model=str(folder), corruption="token", mask_exclusion=share)
+        how = {"corruption": "token", "mask_exclusion": share}
+        text = small.experiment(model=str(folder), general={}, **how)
         store, stage = Store(tmp_path / "store"), graph(tmp_path, text).pretrained["random", 0]
         compute([stage], store)
         files = store.path(stage.key)
@@ -621,7 +617,7 @@ def test_fine_tuning_validates_the_last_weights_too(folder, tmp_path, monkeypatc
     found, score = [], metrics.score
     monkeypatch.setattr(metrics, "score", lambda *given: found.append(given) or score(*given))
     changes = ("finetune.steps=3", "finetune.eval_every=2", "policies=[none]", "seeds=[0]")
-    built = graph(tmp_path, small.experiment(model=str(folder)), changes)
+    built = graph(tmp_path, small.experiment(model=str(folder), general={}), changes)
     (cell,) = built.cells.values()
     compute([cell.inputs["model"]], Store(tmp_path / "store"))
     assert len(found) == 2  # after steps 2 and 3
