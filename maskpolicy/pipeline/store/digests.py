@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +24,10 @@ _YOUNG = 2_000_000_000  # ns; file systems may record times in steps of up to th
 _LARGE = 1 << 20  # bytes; smaller files of artifacts get no note, because reading them is as fast
 MOUNTS = Path("/proc/self/mountinfo")  # of Linux
 _OVERLAY = "overlay"
+_STEP = 10_000_000  # ns; images store times in multiples of it, mostly in whole seconds
 _KEEP_CTIME = {  # file systems that set the ctime at each write; others may show a fixed one
     *("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs", "tmpfs", _OVERLAY),
-    *("nfs", "nfs4", "lustre", "gpfs", "ceph", "apfs"),
+    *("nfs", "nfs4", "lustre", "gpfs", "ceph"),
 }
 
 
@@ -47,11 +47,12 @@ class Mark(NamedTuple):
     def may_hide_a_write(self) -> bool:
         """Return whether another write may leave the same mark.
 
-        A container's overlay may show an image's file, whose ctime is its mtime.
+        Overlays and servers may show a file of an image, whose ctime is its mtime. Elsewhere a file
+        that was just written has equal times too, but hardly ever whole steps.
         """
         kind = self.mount.partition(" ")[0]
-        is_fixed = kind not in _KEEP_CTIME or (kind == _OVERLAY and self.ctime == self.mtime)
-        return is_fixed or time.time_ns() - self.mtime <= _YOUNG
+        is_of_image = self.ctime == self.mtime and (kind == _OVERLAY or self.ctime % _STEP == 0)
+        return is_of_image or kind not in _KEEP_CTIME or time.time_ns() - self.mtime <= _YOUNG
 
 
 def mark(path: Path) -> Mark:
@@ -67,7 +68,7 @@ def _mount(path: Path, device: int) -> str:
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return "apfs" if sys.platform == "darwin" else ""
+        return ""
     inside, number = f"{os.path.realpath(path)}/", f"{os.major(device)}:{os.minor(device)}"
     mounts = [(False, 0, 0, "")]
     for at, line in enumerate(lines):
