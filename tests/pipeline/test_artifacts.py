@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 from stores import KEY, OTHER, RECORDS, THIRD, commit, flip, names, save, text_of
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError, StageError, StoreError
 from maskpolicy.core.keys import digest
+from maskpolicy.pipeline.executors.engines import threads_kept
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
@@ -238,10 +241,12 @@ def test_an_artifact_under_the_key_of_another_record_is_damaged(source, target, 
 
 def test_findings_are_compared_with_what_their_key_is_made_of(source, target):
     record = {"kind": manifest.FINDINGS, "version": 1, "params": {}, "inputs": {}}
-    of_stranger(source, KEYS[0], record=record)  # as earlier versions stored them
+    of_stranger(source, KEYS[0], record=record, machine={})  # as earlier versions stored them
     of_stranger(source, KEYS[1], record=record | {manifest.KEYED: RECORDS[KEYS[1]]})
-    of_stranger(source, KEYS[2], record=record | {manifest.KEYED: RECORDS[KEYS[1]]})
-    assert [source.verify(key) is None for key in KEYS] == [True, True, False]
+    assert [source.verify(key) for key in KEYS] == [None] * 3
+    for more in ({manifest.KEYED: RECORDS[KEYS[1]]}, {manifest.KEYED: None}, {}):
+        of_stranger(source, KEYS[2], record=record | more)
+        assert "belongs elsewhere" in source.verify(KEYS[2])
     assert copy(source, target).damaged == KEYS[2:]
 
 
@@ -255,11 +260,15 @@ def test_a_link_is_no_file_of_an_artifact(source, target):
 
 
 def test_a_manifest_names_threads_instructions_and_the_gpu(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    machine = manifest.surroundings()["machine"]
-    assert machine["threads"] == "3"
-    assert machine["settings"]["ATEN_CPU_CAPABILITY"] == "avx2"
+    settings = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2"}
+    for name, value in {**settings, "OMP_NUM_THREADS": "5"}.items():
+        monkeypatch.setenv(name, value)
+    with threads_kept(), monkeypatch.context() as without_torch:
+        torch.set_num_threads(3)  # as `--threads 3` does
+        machine = manifest.surroundings()["machine"]
+        without_torch.delitem(sys.modules, "torch")
+        assert (machine["threads"], manifest.surroundings()["machine"]["threads"]) == ("3", "5")
+    assert machine["settings"].items() >= settings.items()
     for gpu in (None, "H100"):  # which an annotation used before another one did
         monkeypatch.setattr(hardware, "gpu_in_use", lambda gpu=gpu: gpu)
         assert manifest.surroundings("annotate")["machine"].get("gpu") == gpu

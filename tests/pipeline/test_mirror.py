@@ -114,10 +114,10 @@ def test_a_file_that_arrives_damaged_is_fetched_once_more(host, monkeypatch, cap
     assert not caplog.records
 
 
-def stranger(bucket):
-    """Let a manifest name a file outside of its artifact."""
+def stranger(bucket, change):
+    """Let a function change a manifest so that its own digest is right."""
     changed = json.loads(bucket.read(f"artifacts/{KEY}.json"))
-    changed["files"] = [{**changed["files"][0], "path": "../../../outside"}]
+    change(changed)
     del changed["sha256"]
     content = manifest.encode(changed | {"sha256": digest(changed)})
     bucket.write(f"artifacts/{KEY}.json", content)
@@ -128,7 +128,12 @@ DAMAGES = {
     "no files": lambda bucket: bucket.delete(below(bucket, "blobs")),
     "an empty manifest": lambda bucket: bucket.write(f"artifacts/{KEY}.json", b""),
     "another manifest": lambda bucket: bucket.write(f"artifacts/{KEY}.json", b"[1]"),
-    "a file outside": stranger,
+    "a file outside": lambda bucket: stranger(
+        bucket, lambda sealed: sealed["files"][0].update(path="../../../outside")
+    ),
+    "another record": lambda bucket: stranger(
+        bucket, lambda sealed: sealed["record"].update(version=2)
+    ),
 }
 
 

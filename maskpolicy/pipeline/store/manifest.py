@@ -8,6 +8,7 @@ import platform
 import re
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
@@ -136,15 +137,18 @@ def decode(content: bytes, place: str, **expected: Json) -> Json:
 def compare_key(manifest: Json, place: str, whole: bool = True) -> None:
     """Raise Damaged unless an artifact's key is the digest of the keyed facts of its record.
 
-    With `whole`, a record that lacks one of them is damaged, except in old findings.
+    With `whole`, a record that lacks one of them is damaged. Early findings, which have neither
+    `KEYED` nor the machine's settings, cannot be compared.
     """
     record = manifest["record"]
     keyed: Json = {name: record.get(name) for name in KEYED_BY}
     if record.get("kind") == FINDINGS:
+        if KEYED not in record and "settings" not in manifest["machine"]:
+            return
         keyed = record.get(KEYED)
     elif not whole and not record.keys() >= keyed.keys():
         return
-    if keyed is not None and digest_parsed(keyed) != manifest["key"]:
+    if digest_parsed(keyed) != manifest["key"]:
         raise Damaged(f"{place} belongs elsewhere: its key is not that of its record")
 
 
@@ -223,11 +227,12 @@ def surroundings(kind: str = "") -> dict[str, Json]:
 
     The machine has a "gpu" if a kind of stage that uses GPUs was computed on one.
     """
+    torch = sys.modules.get("torch")
     machine = {
         "name": platform.node(),
         "system": platform.platform(),
         "cpus": os.cpu_count(),
-        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "threads": str(torch.get_num_threads()) if torch else os.environ.get("OMP_NUM_THREADS"),
         "settings": {name: os.environ[name] for name in _ROUNDING if name in os.environ},
     }
     if kind.partition("-")[0] in (*ON_GPU, "annotate") and (gpu := hardware.gpu_in_use()):
