@@ -41,10 +41,11 @@ class Bucket:
     outage: float = 0.0  # until this time of `time.monotonic`, all requests are spoilt
     spoilt: float = 0.0  # the share of the other requests that are: see `_spoil`
     spoilings: Counter[str] = field(default_factory=Counter)  # by way
+    ways: tuple[str, ...] = WAYS  # of spoiling them
     random: Random = field(default_factory=lambda: Random(0))
     is_unconditional: bool = False  # If-None-Match is ignored, as old servers do
     guard: threading.Lock = field(default_factory=threading.Lock)
-    port: int = 0
+    port: int = 0  # 0: a free one at the first start
 
     @property
     def url(self) -> str:
@@ -60,23 +61,29 @@ class Bucket:
             "AWS_REGION": "us-east-1",
         }
 
+    def start(self) -> None:
+        """Listen at the port."""
+        handler = type("Handler", (_Handler,), {"bucket": self})
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuse new connections; those that exist stay."""
+        self.server.shutdown()
+        self.server.server_close()
+
 
 @contextmanager
 def serve() -> Iterator[Bucket]:
     """Run a server with an empty bucket, at a free port, until the block ends."""
     bucket = Bucket()
-    handler = type("Handler", (_Handler,), {"bucket": bucket})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    bucket.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
+    bucket.start()
     try:
         yield bucket
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        bucket.stop()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -200,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.bucket.guard:
             is_out = time.monotonic() < self.bucket.outage
             is_spoilt = is_out or self.bucket.random.random() < self.bucket.spoilt
-            way = self.bucket.random.choice(WAYS) if is_spoilt else ""
+            way = self.bucket.random.choice(self.bucket.ways) if is_spoilt else ""
             self.bucket.spoilings[way] += bool(way)
         if way == "503":
             self._fail(503, "SlowDown")

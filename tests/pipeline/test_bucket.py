@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import s3
@@ -122,10 +123,37 @@ def test_spoilt_requests_of_every_kind_are_sent_again(server, tmp_path):
     assert all(server.spoilings[way] for way in s3.WAYS)
 
 
-def test_an_outage_is_survived(server, tmp_path, caplog):
-    bucket = open_bucket(server.url)
+@pytest.mark.parametrize("way", [*s3.WAYS, "refused"])
+def test_every_kind_of_request_outlives_an_outage(server, tmp_path, caplog, way):
+    bucket, large = open_bucket(server.url), tmp_path / "large"
+    large.write_bytes(b"x" * (CHUNK + 1))
+    digest = hashlib.sha256(large.read_bytes()).hexdigest()
+    bucket.upload(large, "blobs/there")
+    for name in ("there", "gone"):
+        bucket.write(name, b"1")
+    answers = {
+        partial(bucket.write, "new", b"2", new=True): True,
+        partial(bucket.write, "there", b"2", new=True): False,
+        partial(bucket.write, "other", b"2"): True,
+        partial(bucket.read, "there"): b"1",
+        partial(below, bucket, "blobs"): ["blobs/there"],
+        partial(bucket.download, "blobs/there", tmp_path / "back"): digest,
+        partial(bucket.delete, ["gone"]): None,
+    }
+    is_refused = way == "refused"
+    server.ways = ("reset",) if is_refused else (way,)  # of requests by connections that exist
     server.outage = time.monotonic() + OUTAGE
-    every_request(bucket, tmp_path, 0)
+    if is_refused:
+        server.stop()
+    with ThreadPoolExecutor(len(answers) + 1) as pool:
+        asked = [pool.submit(request) for request in answers]
+        pool.submit(bucket.upload, large, "large")
+        if is_refused:
+            time.sleep(OUTAGE)
+            server.start()
+        assert [one.result() for one in asked] == list(answers.values())
+    assert below(bucket) == ["blobs/there", "large", "new", "other", "there"]
+    assert bucket.download("large", None) == digest
     assert "it is asked again for 180 s" in caplog.text
 
 
