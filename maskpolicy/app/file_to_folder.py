@@ -171,12 +171,13 @@ def _default_folder(written: WrittenExperiment) -> Path:
     return written.home or Path("runs") / (name or written.name)
 
 
-def _warn_of_edited_plugins(order: Iterable[Stage], store: Store) -> None:
+def _warn_of_edited_plugins(order: Sequence[Stage], store: Store) -> None:
     """Log a warning for each built-in policy and task that was edited since a stage used it."""
     digest = cache(code_digest)  # many stages have one policy
     edited: Counter[str] = Counter()
+    store.prefetch(stage.key for stage in order)  # a run reads these manifests anyway
     for stage in order:
-        manifest = store.peek(stage.key) if store.path(stage.key).exists() else None
+        manifest = store.peek(stage.key)
         if manifest is None or manifest["versions"]["maskpolicy"] != VERSION:
             continue
         before = manifest["record"]["facts"].get(BUILTIN_FACT, {})

@@ -99,7 +99,7 @@ class Reads:
 """
 
 
-def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path, done, monkeypatch):
+def test_edited_plugins_and_what_plugins_read_are_named(tmp_path, done, monkeypatch):
     mixed = {"name": "mixture", "members": ["span", "random"]}
     keys = {"policies": ["random", "span", "reads", mixed], "plugins": ["plugin/reads.py"]}
     Path("it.yaml").write_text(small.experiment(**keys, baseline="random"))
@@ -113,13 +113,17 @@ def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path, done, monkey
     (plugin / "reads.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path / "elsewhere")
     monkeypatch.delitem(sys.modules, "xml.dom.minidom", raising=False)
-    discovery.load_builtin("policy")
-    span = registry.entry("policy", "span")
-    policy = Path(shutil.copy(span.file, tmp_path))  # may be edited
-    monkeypatch.setitem(registry._ENTRIES, ("policy", "span"), replace(span, file=str(policy)))
+    copies = []
+    for place in (("policy", "span"), ("task", "zsre")):
+        discovery.load_builtin(place[0])
+        entry = registry.entry(*place)
+        copies.append(Path(shutil.copy(entry.file, tmp_path)))  # may be edited
+        monkeypatch.setitem(registry._ENTRIES, place, replace(entry, file=str(copies[-1])))
+    Path("bucket").mkdir()
 
     def said(command: str) -> str:
-        return " ".join(done(command, "it.yaml", "--store", "store")[1].split())
+        place = ("--store", f"file://{tmp_path}/bucket", "--cache", f"cache of {command}")
+        return " ".join(done(command, "it.yaml", *place)[1].split())
 
     reads = f"plugin of {plugin}: reads {{}}, in no key: an edit computes nothing again"
     first = said("check")
@@ -127,9 +131,12 @@ def test_an_edited_policy_and_what_plugins_read_are_named(tmp_path, done, monkey
     for path in (tmp_path / "elsewhere" / "outside.py", tmp_path / "count.txt"):
         assert reads.format(path) in first
     said("run")
-    policy.write_text(policy.read_text() + "\n# a comment changes no code\n")
+    for path in copies:
+        path.write_text(path.read_text() + "\n# a comment changes no code\n")
     assert "was edited" not in said("plan")
-    policy.write_text(policy.read_text() + "\nLONGEST = 3\n")
-    line = "policy span: was edited since 2 of the stages of this run were computed"
-    assert line in said("plan")
-    assert "policy random: was edited" not in said("plan")
+    for path in copies:
+        path.write_text(path.read_text() + "\nLONGEST = 3\n")
+    found = said("plan")
+    for name in ("policy span", "task zsre"):
+        assert f"{name}: was edited since 2 of the stages of this run were computed" in found
+    assert "policy random: was edited" not in found

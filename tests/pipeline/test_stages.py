@@ -477,12 +477,17 @@ def folder(tmp_path):
     return small.saved(tmp_path / "bart", small.bart(max_position_embeddings=32))
 
 
-def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, tmp_path):
+@pytest.mark.parametrize("place", ["model.safetensors", "sub/w.safetensors"])
+def test_a_model_folder_is_known_by_its_files_and_not_by_its_path(keys, folder, tmp_path, place):
     text = YAML.replace("general: {steps: 3}", "")
+    weights = folder / place
+    weights.parent.mkdir(exist_ok=True)
+    (folder / "model.safetensors").rename(weights)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"shared.weight": place}}))
     before = keys(f"model={folder}", text=text)
     shutil.copytree(folder, tmp_path / "moved" / "bart")
     assert keys(f"model={tmp_path / 'moved' / 'bart'}", text=text) == before
-    weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     after = keys(f"model={folder}", text=text)
     kinds = {kind for kind, _ in moved(before, after)}
