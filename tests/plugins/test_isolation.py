@@ -194,12 +194,15 @@ def test_a_module_may_have_the_name_of_the_installed_one_that_it_imports(write):
             "COUNT = len(open(__file__.replace('mine.py', 'helper.py')).read())",
             *("helper.py", "helper.py", ("# a\n", "# abc\n")),
         ),
-        ("", "COUNT = 1", "lists", "lists/a.txt", ("x", "y")),
+        ("", "COUNT = 1", "lists", "lists/linked/a.txt", ("x", "y")),
     ],
 )
-def test_a_declared_file_is_in_the_key_and_can_be_read(write, head, body, declared, name, texts):
+def test_a_declared_file_is_in_the_key_and_can_be_read(
+    write, tmp_path_factory, head, body, declared, name, texts
+):
     path = write(head, body, files=f"files = ['{declared}']")
-    (path.parent / name).parent.mkdir(exist_ok=True)
+    path.with_name("lists").mkdir()
+    path.with_name("lists").joinpath("linked").symlink_to(tmp_path_factory.mktemp("other"))
     (path.parent / name).write_text(texts[0])
     before = code(path)
     assert hidden(path) == len(texts[0])
