@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from faults import calls, forks
 
+from maskpolicy.core.errors import StoreError
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Local, Stage, stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -191,16 +192,19 @@ def everywhere(place):
     folder = Path(place)
     in_child(folder / "reference")  # a process that forks should have no thread of its own
     moment = 0
-    while killed_at(folder, moment):
+    while ended_at(folder, moment):
         moment += 1
     print(moment)
     return 0
 
 
-def killed_at(folder, moment):
-    """Kill the run at a change of the file system, and resume it; return whether it was killed."""
+def ended_at(folder, moment, full=False):
+    """Kill the run at a change of the file system, and resume it; return whether that ended it.
+
+    With `full`, the disk is full from that change on instead, until the run is resumed.
+    """
     stages, reference, store = line(), Store(folder / "reference"), Store(folder / str(moment))
-    if not in_child(store.root, moment):
+    if not in_child(store.root, moment, full):
         return False
     held = committed(store, stages)
     in_child(store.root)
@@ -220,16 +224,22 @@ def committed(store, stages):
     return {each.key for each in stages if fresh.get(each.key) is not None}
 
 
-def in_child(root, moment=None):
-    """Run the line in a forked process, killed at its n-th change; say whether it was killed."""
+def in_child(root, moment=None, full=False):
+    """Run the line in a forked process with a fault at its n-th change; say whether that ended it.
+
+    The line ends well, or is killed; on a full disk, its errors say so.
+    """
 
     def call():
-        calls.signal_before(moment)
-        outcomes = execute(line(), Store(root))
-        return any(outcome.error for outcome in outcomes.values())
+        calls.no_room_from(moment, root) if full else calls.signal_before(moment)
+        try:
+            errors = [outcome.error or "" for outcome in execute(line(), Store(root)).values()]
+        except StoreError as error:
+            errors = [str(error)]
+        return 2 if any(error and "no room" not in error for error in errors) else any(errors)
 
     code = forks.wait(forks.start(call, root.parent / "said"))
-    if code not in (0, -signal.SIGKILL):
+    if code not in (0, 1 if full else -signal.SIGKILL):
         raise SystemExit(f"moment {moment}: the child failed")
     return code != 0
 

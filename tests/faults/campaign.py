@@ -8,14 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from faults import forks, fuzzing
 from faults.corruption import DAMAGES, Corruption
-from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs, workers
+from faults.kills import EXPERIMENT, SHORT, Kills, Wrong, outputs, signals, workers
 
 ROOT = Path(__file__).parents[2]
 _TASKS = str.split("triviaqa zsre wow nq webquestions aidayago2 cola squad blimp ner")
@@ -33,8 +33,13 @@ class Kind:
     trial: Callable[[int, random.Random], Counter[str]]
     share: float = 1.0  # of the kills, or of the fuzzed files, that are asked for
     counts: str = "kills"  # the count to compare with that number
+    each: Sequence[str] = ()  # counts that must not be 0, however many trials that takes
     place: str = ""  # the shared place that trials change, one at a time
     prepare: Callable[[], object] = lambda: None  # called once, before the trials
+
+    def lacks(self, found: Counter[str]) -> list[str]:
+        """Return those of `each` that are 0."""
+        return [name for name in self.each if not found[name]]
 
 
 class Campaign:
@@ -70,8 +75,10 @@ class Campaign:
         yield Kind(f"{power}: unflushed files empty", "kills", run.powerless, 0.04)
         dropped = partial(run.powerless, flushes=False)
         yield Kind(f"{power}: flushes dropped, any files empty", "kills", dropped, 0.04)
-        name = "disk fills at some write"
+        name = "disk full from a change of the file system on"
         yield Kind(name, "disks", short.full, 0.05, counts="trials")
+        tiny_full = partial(self._tiny, full=True)
+        yield Kind(f"tiny graph, {name}, each in turn", "disks", tiny_full, 0.36, counts="trials")
         for name, hosts in (
             ("two runs on one host killed, stopped or ended", False),
             ("two runs on hosts without shared locks, clocks an hour apart", True),
@@ -81,12 +88,14 @@ class Campaign:
         name, measure = "run --jobs 2 killed at any time", partial(short.measure, *_JOBS)
         yield Kind(name, "kills", jobs, 0.03, prepare=measure)
         name = "run --jobs 2: it or a process killed, stopped or ended"
-        signalled = partial(short.signalled, name="jobs", words=_JOBS, others=workers)
-        yield Kind(name, "kills", signalled, 0.15, prepare=measure)
+        others = {"local worker": workers}
+        signalled = partial(short.signalled, name="jobs", words=_JOBS, others=others)
+        yield Kind(name, "kills", signalled, 0.12, each=signals(*others), prepare=measure)
         name = "run on Ray: it, a task or a raylet killed, stopped or ended"
-        yield Kind(name, "kills", short.on_ray, 0.04, place="ray")
+        each = signals("Ray task", "raylet")
+        yield Kind(name, "kills", short.on_ray, 0.04, each=each, place="ray")
         name = "run on Slurm's stand-in: it or a job killed, stopped or ended"
-        yield Kind(name, "kills", short.on_slurm, 0.04)
+        yield Kind(name, "kills", short.on_slurm, 0.04, each=signals("Slurm task"))
         name = "training of two processes killed at any time"
         yield Kind(name, "kills", self._ranks, 0.02, prepare=self._measure_ranks)
         name = "tiny graph in a bucket killed at a request"
@@ -103,13 +112,13 @@ class Campaign:
         scores = sorted((self.deep / "scores").iterdir()), self.folder / "board"
         text = (self.corpora / "text.txt").read_text()
         fuzz = {
-            "mutated experiment files": (0.3, fuzzing.experiment, *experiments),
+            "mutated experiment files": (0.25, fuzzing.experiment, *experiments),
             "models of odd sizes": (0.05, fuzzing.shape, mutated / "shape.yaml"),
             "mutated command lines": (0.1, fuzzing.command, self.deep),
             "mutated files of tasks": (0.25, fuzzing.rows, self.deep / "tasks", _TASKS),
             "mutated corpora": (0.1, fuzzing.documents, documents),
             "mutated text, cut or learned from by a tokenizer": (0.05, fuzzing.text, text),
-            "mutated scores of other programs": (0.05, fuzzing.scores, *scores),
+            "mutated scores of other programs, and boards": (0.1, fuzzing.scores, *scores),
             "mutated files of a run": (
                 *(0.1, fuzzing.results, run),
                 ["run.json", "experiment.json", *names],
@@ -118,6 +127,8 @@ class Campaign:
         for name, (share, refuses, *words) in fuzz.items():
             many = partial(_several, partial(refuses, *words))
             yield Kind(name, "files", many, share, counts="trials", place="files")
+        name = "tokenizer that learns from a word of 3 million characters, or from controls"
+        yield Kind(name, "files", fuzzing.long_text, 0.0018, counts="trials")
 
     def _write_originals(self) -> None:
         from maskpolicy.data import world
@@ -159,18 +170,18 @@ class Campaign:
         self.ranks = Kills(self.folder / "ranks", SHORT + _RANKS)
         self.ranks.measure(*_JOB)
 
-    def _tiny(self, number: int, rng: random.Random) -> Counter[str]:
+    def _tiny(self, number: int, rng: random.Random, full: bool = False) -> Counter[str]:
         import tiny
 
-        there = self.folder / f"tiny{number}"
+        there = self.folder / f"tiny{full:d}-{number}"
         there.mkdir()
         tiny.in_child(there / "reference")
         try:
-            was_killed = tiny.killed_at(there, rng.randrange(60))
+            had_fault = tiny.ended_at(there, number % 108 if full else rng.randrange(140), full)
         except SystemExit as error:
-            raise Wrong(f"tiny{number}: {error}") from None
+            raise Wrong(f"{there.name}: {error}") from None
         shutil.rmtree(there)
-        return Counter(trials=1, kills=int(was_killed))
+        return Counter(trials=1, kills=int(had_fault))
 
     def _bucket(self, number: int, rng: random.Random, spoilt: str = "") -> Counter[str]:
         """Kill the tiny graph at one of its requests to a bucket, in a script of its own."""

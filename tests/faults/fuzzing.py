@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import io
 import json
 import os
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,11 @@ COMMANDS = [
     )
 ]
 _LONGEST = 600  # characters of an error, including its prefix
+# what no name of a board may be in its forms: HTML, LaTeX, a formula
+_ACTIVE = {".html": "<q7>", ".md": "<q7>", ".tex": r"\\input|(?<!\\)\$x", ".csv": "(?m)^[=+@]"}
+_TOKENIZERS = (("bpe", "bart"), ("wordpiece", "bert"), ("unigram", "t5"))
+# an alphanumeric word, another one, and control characters
+_LONG = ("ab", "a-", "".join(map(chr, (*range(32), *range(127, 160), *range(0x200B, 0x2030)))))
 _FAULT = re.compile(r"Traceback|a bug in maskpolicy|a fault of maskpolicy")
 
 
@@ -204,13 +212,16 @@ def write_corpora(folder: Path, lines: Sequence[str]) -> None:
 
 
 def write_scores(folder: Path) -> None:
-    """Write scores of single examples, as tables and as lines of JSON, to a folder."""
+    """Write scores of single examples, as tables and as a stored board, to a folder."""
     import pandas as pd
+
+    from maskpolicy.leaderboard.given_scores import build_board
+    from maskpolicy.leaderboard.report import to_json
 
     folder.mkdir()
     lines = [
         {"system": system, "task": task, "example": n, "seed": seed, "score": (n + at) % 3 / 2}
-        for at, system in enumerate(("base", "near", "<q7>far"))
+        for at, system in enumerate(("base", "=1+1", "<q7>far"))
         for task in ("qa", "$x_1$")
         for seed in range(3)
         for n in range(4)
@@ -219,23 +230,33 @@ def write_scores(folder: Path) -> None:
     frame.to_csv(folder / "scores.csv", index=False)
     frame.to_csv(folder / "scores.tsv", index=False, sep="\t")
     frame.to_json(folder / "scores.jsonl", orient="records", lines=True)
+    frame.to_parquet(folder / "scores.parquet")
+    frame.replace("base", "base\x1b[31m").to_csv(folder / "escape.csv", index=False)
+    (folder / "leaderboard.json").write_text(json.dumps(to_json(build_board(frame))))
 
 
 def scores(originals: Sequence[Path], to: Path, rng: random.Random) -> bool:
-    """Mutate scores that another program gave (restored at the end), and write their board."""
-    from maskpolicy.leaderboard import report
+    """Mutate scores or a board of strangers (restored at the end), and write the board's forms."""
     from maskpolicy.leaderboard.given_scores import build_board
-    from maskpolicy.leaderboard.page import render
+    from maskpolicy.leaderboard.page import save_forms, site_index
     from maskpolicy.leaderboard.score_files import read_scores
+    from maskpolicy.leaderboard.stored_board import FILE, read_board
 
     def board() -> None:
-        made = build_board(read_scores([path])[0])
-        report.save_report(made, to)
-        if "<q7>" in render(made):
-            raise Wrong(f"a name is HTML: {path.read_bytes()[:300]!r}")
+        is_board = path.name == FILE
+        made = read_board(path.parent) if is_board else build_board(read_scores([path])[0])
+        site_index.save_index([site_index.entry(made, "board")], to / "site.html", "boards")
+        save_forms(made, to / "board")
 
     with _mutation(rng.choice(originals), rng) as path:
-        return refuses(board)
+        is_refused = refuses(board)
+        for form in () if is_refused else (to / "site.html", *(to / "board").iterdir()):
+            shown = form.read_text(encoding="utf-8")
+            if form.suffix == ".csv":  # a cell a line
+                shown = "\n".join(chain.from_iterable(csv.reader(shown.splitlines())))
+            if active := re.search(_ACTIVE.get(form.suffix, "\x1b") + "|\x1b", shown):
+                raise Wrong(f"{form.name} has {active[0]!r}: {path.read_bytes()[:300]!r}")
+        return is_refused
 
 
 def shape(path: Path, rng: random.Random) -> bool:
@@ -263,7 +284,6 @@ def text(original: str, rng: random.Random) -> bool:
     """Segment a mutated text, or train a tokenizer on it; return whether it is refused."""
     from maskpolicy.data.corpus import segmentation
     from maskpolicy.experiment.model_and_corpus import check_language
-    from maskpolicy.models.scratch import train_tokenizer
 
     hostile = mutated(original.encode(), rng).decode("utf-8", "replace")
     hostile = rng.choice(("a", "ab", "語")) * 1_000_000 if rng.random() < 0.03 else hostile
@@ -271,11 +291,7 @@ def text(original: str, rng: random.Random) -> bool:
 
     def use() -> None:
         if rng.random() < 0.2:
-            algorithm, style = rng.choice(
-                (("bpe", "bart"), ("wordpiece", "bert"), ("unigram", "t5"))
-            )
-            made = train_tokenizer(hostile.split("\n"), 500, algorithm, style)
-            made.decode(made(hostile)["input_ids"])
+            _learn(hostile, *rng.choice(_TOKENIZERS))
             return
         check_language(language, "language")
         rules = segmentation.segmenter(language)
@@ -285,6 +301,21 @@ def text(original: str, rng: random.Random) -> bool:
             raise Wrong(f"{language}: cuts out of order: {hostile[:300]!r}")
 
     return refuses(use)
+
+
+def long_text(number: int, rng: random.Random) -> Counter[str]:
+    """Train a tokenizer of each algorithm on each of _LONG in turn, of 3 million characters."""
+    tokenizer, unit = _TOKENIZERS[number % 3], _LONG[number // 3 % 3]
+    text = unit * (3_000_000 // len(unit))
+    return Counter(trials=1, refused=refuses(partial(_learn, text, *tokenizer)))
+
+
+def _learn(text: str, algorithm: Any, style: Any) -> None:
+    """Train a tokenizer on a text, which it then cuts."""
+    from maskpolicy.models.scratch import train_tokenizer
+
+    made = train_tokenizer(text.split("\n"), 500, algorithm, style)
+    made.decode(made(text)["input_ids"])
 
 
 def documents(originals: Sequence[Path], rng: random.Random) -> bool:

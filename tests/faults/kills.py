@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -128,18 +128,19 @@ class Kills:
         return Counter(trials=1, kills=kills)
 
     def full(self, number: int, rng: random.Random) -> Counter[str]:
-        """Fill the disk at a random change of the file system; then make room, and continue.
+        """Fill the disk at a moment that moves on with the number; then make room, and continue.
 
         Every other trial fills a small file system, if one can be mounted.
         """
         there, small = f"full{number}", f"{self.folder}/full{number}"
         (self.folder / there).mkdir()
-        options = f"size={rng.uniform(0.02, 1) * self._bytes:.0f}"
+        part = (5**0.5 - 1) / 2 * number % 1  # spread evenly, however many trials there are
+        options = f"size={(0.02 + 0.98 * part) * self._bytes:.0f}"
         is_small = number % 2 == 1 and _mount(small, options)
 
         def call() -> int:
             if not is_small:
-                calls.no_room_from(rng.randrange(self.changes), self.folder / there)
+                calls.no_room_from(int(part * self.changes), self.folder / there)
             return self._run(f"{there}/it")()
 
         try:
@@ -156,7 +157,7 @@ class Kills:
             if is_small:
                 subprocess.run(["umount", small], check=True)
         shutil.rmtree(self.folder / there)
-        return Counter(trials=1, full=int(code == 2))
+        return Counter(trials=1, real=int(is_small and code == 2))
 
     def signalled(
         self,
@@ -164,48 +165,55 @@ class Kills:
         rng: random.Random,
         name: str,
         words: tuple[str, ...],
-        others: Callable[[int], Sequence[int]],
+        others: Mapping[str, Callable[[int], Sequence[int]]],
         prepare: Callable[[], object] = lambda: None,
     ) -> Counter[str]:
-        """Kill, end or stop random processes of a command at random times, and continue.
+        """Kill, end and stop the processes of a command at random times, and continue.
 
-        `others` returns further processes of a command, groups as negative numbers; `prepare` is
-        called in the command's process.
+        `others` returns further processes of a command by their names, groups as negative numbers.
+        Each number begins with another signal. `prepare` is called in the command's process.
         """
-        there, signals = f"{name}{number}", 0
+        there, sent, turns = f"{name}{number}", Counter[str](), signals(*others)
+        processes = {"driver": lambda command: [command], **others}
 
         def call() -> int:
             prepare()
             return self._run(there, *words)()
 
-        for _ in range(2):
+        for first in (number, number + len(SIGNALS)):
             child = forks.start(call, self._said(there))
-            for _ in range(3):
+            for turn in (turns * 2)[first % len(turns) :][:3]:
+                sign, _, process = turn.partition(" ")
                 until = time.monotonic() + rng.uniform(0.1, 0.6) * self._seconds[words]
-                while time.monotonic() < until and not forks.has_ended(child):
+                victims: Sequence[int] = []
+                while not forks.has_ended(child) and not victims:
                     time.sleep(0.05)
-                found = [] if forks.has_ended(child) else others(child)
-                victim = rng.choice(found) if found and rng.random() < 0.7 else child
-                signals += not forks.has_ended(child) and _send(victim, rng)
+                    victims = processes[process](child) if time.monotonic() > until else []
+                if victims and not forks.has_ended(child):
+                    sent[turn] += _send(rng.choice(victims), signal.Signals[sign], rng)
             self._was_killed(child, there, excuse=_LOST)
         is_partial = _LOST in self._said(there).read_text(errors="replace")
         self._end_well(call, there)
         self._compare(there, is_partial=is_partial)
-        return Counter(trials=1, kills=signals)
+        kills = sum(count for turn, count in sent.items() if signal.SIGSTOP.name not in turn)
+        return sent + Counter(trials=1, kills=kills)
 
     def on_ray(self, number: int, rng: random.Random) -> Counter[str]:
         """Kill, end or stop tasks, raylets and the command of a run on a Ray cluster."""
-        address, raylets = (self.folder / f"ray{number}.{part}" for part in ("address", "raylets"))
-        cluster = forks.start(partial(_nodes, address, raylets), self._said(f"ray{number}"))
+        address, file = (self.folder / f"ray{number}.{part}" for part in ("address", "raylets"))
+        cluster = forks.start(partial(_nodes, address, file), self._said(f"ray{number}"))
 
-        def others(child: int) -> list[int]:
-            pids = [int(pid) for pid in raylets.read_text().split()]
-            return pids + 3 * [pid for pid in forks.children(pids) if b"ray::_task" in _words(pid)]
+        def raylets(child: int) -> list[int]:
+            return [pid for pid in map(int, file.read_text().split()) if _words(pid)]  # not ended
+
+        def tasks(child: int) -> list[int]:
+            return [pid for pid in forks.children(raylets(child)) if b"ray::_task" in _words(pid)]
 
         try:
-            forks.until(raylets.exists, cluster)
+            forks.until(file.exists, cluster)
             words = ("--executor", f"ray={address.read_text()}")
             self._seconds.setdefault(words, 20.0)
+            others = {"Ray task": tasks, "raylet": raylets}
             return self.signalled(number, rng, "ray", words, others)
         finally:
             address.unlink(missing_ok=True)
@@ -230,7 +238,7 @@ class Kills:
             slurm_engine._POLL = 1.0
 
         try:
-            return self.signalled(number, rng, "slurm", words, jobs, prepare)
+            return self.signalled(number, rng, "slurm", words, {"Slurm task": jobs}, prepare)
         finally:
             for job in jobs(0):
                 with suppress(ProcessLookupError):
@@ -329,11 +337,16 @@ def _of_kind(store: Store, keys: Iterable[str], *kinds: str) -> set[str]:
     return {key for key, record in records.items() if record.get("kind") in kinds}
 
 
-def _send(process: int, rng: random.Random) -> bool:
+def signals(*others: str) -> list[str]:
+    """Return each signal to each process of a command, as trials take turns with them."""
+    return [f"{sign.name} {process}" for sign in SIGNALS for process in ("driver", *others)]
+
+
+def _send(process: int, sign: int, rng: random.Random) -> bool:
     """Send a signal to a process or a group; a stopped one continues after a moment."""
     try:
-        os.kill(process, number := rng.choice(SIGNALS))
-        if number == signal.SIGSTOP:
+        os.kill(process, sign)
+        if sign == signal.SIGSTOP:
             time.sleep(rng.uniform(0.1, 3))
             os.kill(process, signal.SIGCONT)
     except ProcessLookupError:

@@ -61,11 +61,11 @@ class Lanes:
                     tell(f"{min(shares):.0%} to {max(shares):.0%}, {len(self.wrong)} wrong")
 
     def missing(self) -> list[str]:
-        """Return a line for each kind with fewer trials than wanted."""
+        """Return a line for each kind with fewer trials than wanted, or without some count."""
         return [
-            f"{kind.name}: {found[kind.counts]} of {wanted}"
+            f"{kind.name}: {found[kind.counts]} of {wanted}{''.join(f', no {n}' for n in lacks)}"
             for (kind, wanted), found in zip(self.kinds, self.found, strict=True)
-            if found[kind.counts] < wanted
+            if (lacks := kind.lacks(found)) or found[kind.counts] < wanted
         ]
 
     def _begin(self, until: float, folder: Path) -> bool:
@@ -91,9 +91,10 @@ class Lanes:
 
     def _progress(self, index: int) -> float:
         """Return the share of the wanted number of a kind, including running trials."""
-        kind, wanted = self.kinds[index]
+        (kind, wanted), found = self.kinds[index], self.found[index]
         running = sum(trial.kind == index for trial in self._running.values())
-        return (self.found[index][kind.counts] + running) / wanted if wanted else 1.0
+        share = (found[kind.counts] + running) / wanted if wanted else 1.0
+        return min(share, 0.99) if kind.lacks(found) else share
 
     def _look(self, child: int, until: float) -> str:
         """Count a trial if it has ended, or stop it if its time is over; return what is wrong."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from faults import forks
 from faults.campaign import Campaign, Kind
+from faults.kills import SIGNALS
 from faults.lanes import Lanes
 
 _ROOM = 4 << 30  # bytes; the containers of Docker have 64 MB there
@@ -106,7 +107,12 @@ def _page(rows: list[tuple[Kind, Counter[str]]], options: argparse.Namespace, to
             done["wrong"],
         ]
         lines.append(f"| {kind.name} | " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    total = sum((done for _, done in rows), Counter[str]())
+    signs = [sign.name for sign in SIGNALS]
+    lines += ["", f"| signals by turns to | {' | '.join(signs)} |", "|---|---:|---:|---:|"]
+    for name in dict.fromkeys(turn.partition(" ")[2] for kind, _ in rows for turn in kind.each):
+        lines.append(f"| {name} | {' | '.join(str(total[f'{sign} {name}']) for sign in signs)} |")
+    return "\n".join([*lines, "", f"Real file systems that were full: {total['real']}."])
 
 
 def _write(page: Path, text: str) -> None:

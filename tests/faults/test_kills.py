@@ -29,6 +29,12 @@ def test_two_hosts_without_shared_locks_that_are_killed_lose_nothing(kills):
     assert any(trial["kills"] for trial in trials)
 
 
+def test_signals_are_sent_in_turn_and_a_stop_is_no_kill(kills):
+    kills.measure("--jobs", "1")
+    sent = kills.signalled(2, random.Random(31), "turns", ("--jobs", "1"), {})
+    assert sent["kills"] == sent["SIGKILL driver"] > 0 < sent["SIGSTOP driver"]
+
+
 def test_other_bytes_are_noticed(kills):
     place = shutil.copytree(kills.folder / "reference", kills.folder / "other")
     (place / "out" / "leaderboard.md").write_text("other")

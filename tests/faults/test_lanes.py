@@ -31,18 +31,20 @@ def test_each_kind_is_tried_as_often_as_wanted_with_numbers_and_draws_of_its_own
     def note(name):
         def trial(number, rng):
             (tmp_path / f"{name} {number} {rng.random()}").touch()
-            return Counter(trials=1, kills=2)
+            return Counter({"trials": 1, "kills": 2, f"of {number}": 1})
 
         return trial
 
     for _ in range(2):  # the same numbers and draws again
-        found = lanes(kind("a", note("a")), kind("b", note("b"), counts="trials"))
+        more = kind("c", note("c"), each=["of 7"])  # not before its eighth trial
+        found = lanes(kind("a", note("a")), kind("b", note("b"), counts="trials"), more)
     assert found.missing() == [] and found.wrong == []
     assert found.found[0]["kills"] in (6, 8)  # one more may be under way when there are enough
     assert found.found[1]["trials"] == 6
+    assert found.found[2]["trials"] in (8, 9)
     names = sorted(path.name.split()[:2] for path in tmp_path.iterdir())
     draws = {path.name.split()[2] for path in tmp_path.iterdir()}
-    assert names[-6:] == [["b", str(number)] for number in range(6)]
+    assert [word for name, word in names if name == "b"] == [*map(str, range(6))]
     assert len(draws) == len(names)
 
 
@@ -84,7 +86,7 @@ def test_running_trials_are_stopped_at_the_end_and_do_not_count(tmp_path):
         forks.wait(forks.start(waits, tmp_path / "said"))
         return Counter(trials=1, kills=1)
 
-    found = lanes(kind("it", trial), minutes=0.02)
+    found = lanes(kind("it", trial, each=["stops"]), minutes=0.02)
     assert (found.found, found.wrong) == ([Counter()], [])
-    assert found.missing() == ["it: 0 of 6"]
+    assert found.missing() == ["it: 0 of 6, no stops"]
     clusters.all_gone([int(path.name) for path in tmp_path.glob("[0-9]*")])
