@@ -67,13 +67,13 @@ def build_board(
     named = {name: _names(frame, name) for name in COLUMNS if name in frame and name != "score"}
     codes = {name: pair[0] for name, pair in named.items()}
     names = {name: pair[1] for name, pair in named.items()}
-    values, systems = _values(frame, scale, codes, names), names["system"]
+    values, systems = _values(frame, scale), names["system"]
     base = baseline if baseline is not None else systems[0]
     if base not in systems:
         raise ConfigError(f"baseline: {unknown('system', base, systems)}")
     unit = "run" if "run" in names else "seed"
     codes["unit"], numbers, named_alike = _units(codes, names, unit)
-    every = _tasks(codes, names, values, shared)
+    every = _tasks(frame, codes, names, values, shared)
     tasks = [task for task in every if len(task.groups)]
     if not any(task.has[systems.index(base)].any() for task in tasks):
         raise ConfigError(f"baseline: {base} shares no example with all others: name another")
@@ -119,7 +119,8 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
             f"column {column}: must hold texts or numbers: convert its values"
         ) from None
     if (codes < 0).any():
-        raise DataError(f"{_line(frame, codes < 0)} has no {column}: give it one, or remove it")
+        where = _line(frame, (codes < 0).argmax())
+        raise DataError(f"{where} has no {column}: give it one, or remove it")
     texts = [str(each).strip(" ") for each in found]
     if column in ("seed", "run"):  # a column with empty cells has numbers such as 1.0
         texts = [re.sub(r"^(\d+)\.0$", r"\1", text) for text in texts]
@@ -129,31 +130,30 @@ def _names(frame: DataFrame, column: str) -> tuple[NDArray[np.int64], list[str]]
     for number, name in enumerate(names):
         if not name.strip() or (is_shown and _UNSEEN.search(name)):
             raise DataError(
-                f"{_line(frame, lines == number)}: {column} {name!r} is empty or has control "
-                "characters, line breaks or signs without width: rename it"
+                f"{_line(frame, (lines == number).argmax())}: {column} {name!r} is empty or has "
+                "control characters, line breaks or signs without width: rename it"
             )
         if column == "task" and name == average_label(ALL):
             raise DataError(f"task {name!r}: this is the board's name of an average: rename it")
     return lines, list(names)
 
 
-def _line(frame: DataFrame, marked: NDArray[np.bool_]) -> str:
-    """Return the first marked line, for messages; the index may also name the line's file."""
-    place = frame.index[marked][0]
-    *files, line = place if isinstance(place, tuple) else (place,)
-    return "".join(f"{file}: " for file in files) + f"line {line + 1} of the table"
+def _line(frame: DataFrame, line: Any, *columns: str) -> str:
+    """Return a line and what it has in some columns; the index may also name the line's file."""
+    place = frame.index[line]
+    *files, number = place if isinstance(place, tuple) else (place,)
+    texts = (f", {name} {UNPRINTED.sub(' ', str(frame[name].iloc[line]))}" for name in columns)
+    return "".join([*(f"{file}: " for file in files), f"line {number + 1} of the table", *texts])
 
 
-def _values(
-    frame: DataFrame, scale: float, codes: Mapping[str, NDArray[Any]], names: Mapping[str, Any]
-) -> NDArray[np.float64]:
+def _values(frame: DataFrame, scale: float) -> NDArray[np.float64]:
     """Return the scores (lines,) divided by `scale`; raises DataError."""
     import pandas as pd
 
     numbers = pd.to_numeric(frame["score"], errors="coerce")
     texts = np.flatnonzero(numbers.isna() & frame["score"].notna())
     if len(texts):
-        where, text = _place(NEEDED[:3], texts[0], codes, names), frame["score"].iloc[texts[0]]
+        where, text = _line(frame, texts[0], *NEEDED[:3]), frame["score"].iloc[texts[0]]
         comma = re.fullmatch(r"\s*\d*,\d+\s*", str(text))
         advice = ": write a point for the comma" if comma else ""
         raise DataError(f"{where}: score {text!r} is not a number{advice}")
@@ -162,7 +162,7 @@ def _values(
     bad = np.flatnonzero(~((values >= 0) & (values <= 1)))
     if not len(bad):
         return values
-    where = _place(NEEDED[:3], bad[0], codes, names)
+    where = _line(frame, bad[0], *NEEDED[:3])
     hint = "--scale MAX divides all scores by MAX"
     if not np.isfinite(values[bad[0]]):
         hint = "count what has no answer as 0, or leave its line out"
@@ -170,14 +170,6 @@ def _values(
         hint = "add a number to all scores; where lower is better, write 1 - score"
     score, more = own[bad[0]], f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
     raise DataError(f"{where}: score {score:.16g} is not from 0 to {scale:g}{more}: {hint}")
-
-
-def _place(
-    columns: Sequence[str], line: Any, codes: Mapping[str, NDArray[Any]], names: Mapping[str, Any]
-) -> str:
-    """Return the values in some columns of a line, for messages."""
-    texts = (UNPRINTED.sub(" ", names[column][codes[column][line]]) for column in columns)
-    return ", ".join(f"{column} {text}" for column, text in zip(columns, texts, strict=True))
 
 
 def _units(
@@ -208,6 +200,7 @@ def _units(
 
 
 def _tasks(
+    frame: DataFrame,
     codes: Mapping[str, NDArray[np.int64]],
     names: Mapping[str, Sequence[str]],
     values: NDArray[np.float64],
@@ -216,16 +209,18 @@ def _tasks(
     """Return all tasks; those whose examples are all left out have no groups."""
     order = np.argsort(codes["task"], kind="stable")
     starts = np.searchsorted(codes["task"][order], np.arange(1, len(names["task"])))
-    tasks = [_task(each, codes, names, values, shared) for each in np.split(order, starts)]
+    tasks = [_task(each, frame, codes, names, values, shared) for each in np.split(order, starts)]
     if not any(task.whole.any() for task in tasks if len(task.groups)):
-        can = any(task.common.any() for task in tasks)
-        hint = "--shared keeps those that all have" if can else f"{_APART}: leave systems out"
-        raise DataError(f"no system has all examples of a task: {hint}")
+        raise DataError(
+            "no system has all examples of a task: leave systems out, or use --shared if some "
+            "examples have scores of all"
+        )
     return tasks
 
 
 def _task(
     lines: NDArray[np.int64],
+    frame: DataFrame,
     codes: Mapping[str, NDArray[np.int64]],
     names: Mapping[str, Sequence[str]],
     values: NDArray[np.float64],
@@ -235,12 +230,10 @@ def _task(
     of = {name: column[lines] for name, column in codes.items()}
     name = names["task"][of["task"][0]]
     metric = names["metric"][of["metric"][0]] if "metric" in of else "score"
-    if "metric" in of and (of["metric"] != of["metric"][0]).any():
-        line = (of["metric"] != of["metric"][0]).argmax()
-        other = _place(["system", "metric"], line, of, names)
+    if "metric" in of and (unlike := of["metric"] != of["metric"][0]).any():
+        two = (_line(frame, lines[at], "task", "system", "metric") for at in (0, unlike.argmax()))
         raise DataError(
-            f"task {name}: {_place(['system', 'metric'], 0, of, names)}, but {other}: scores of "
-            "one metric can be compared; --metric NAME chooses one"
+            f"{', but '.join(two)}: scores of one metric can be compared; --metric NAME chooses one"
         )
     used, first, example = np.unique(of["example"], return_index=True, return_inverse=True)
     shape = (len(names["system"]), int(codes["unit"].max()) + 1, len(used))
@@ -248,20 +241,20 @@ def _task(
     one = place * len(names["seed"]) + of["seed"] if {"run", "seed"} <= names.keys() else place
     _, at, times = np.unique(one, return_index=True, return_counts=True)
     if times.max() > 1:
-        line = at[times.argmax()]
-        parts = [part for part in ("system", "example", "run", "seed") if part in names]
+        parts = [part for part in (*NEEDED[:3], "run", "seed") if part in names]
+        where = _line(frame, lines[at[times.argmax()]], *parts)
         raise DataError(
-            f"task {name}, {_place(parts, line, of, names)}: has {times.max()} scores: drop rows "
-            "that stand twice; a column system tells systems apart, and a column seed runs of one"
+            f"{where}: has {times.max()} scores: drop rows that stand twice; a column system "
+            "tells systems apart, and a column seed runs of one"
         )
     size = int(np.prod(shape))
     counts = np.bincount(place, minlength=size).reshape(shape)
     sums = np.bincount(place, values[lines], minlength=size).reshape(shape)
     full = counts == np.maximum(1, counts.max(-1, keepdims=True))  # with all seeds of the run
     groups = np.arange(len(used)) if "group" not in of else of["group"][first]
-    if "group" in of and (groups[example] != of["group"]).any():
-        which = _place(["example"], (groups[example] != of["group"]).argmax(), of, names)
-        raise DataError(f"task {name}, {which}: is in two groups: give it one everywhere")
+    if "group" in of and (unlike := groups[example] != of["group"]).any():
+        which = _line(frame, lines[unlike.argmax()], "task", "example")
+        raise DataError(f"{which}: is in two groups: give it one everywhere")
     scores = np.where(full, sums / np.maximum(1, counts), np.nan)
     whole = Task(name, metric, np.unique(groups, return_inverse=True)[1], scores)
     if not shared:
@@ -331,9 +324,7 @@ class _Scored:
         """Return the results of the runs of a system, also of incomplete ones."""
         config = {"policy": {"name": self.systems[at]}, "task": {"name": task.name}}
         cells = []
-        hint = f"{_APART}, so --shared cannot help"
-        shared = int(task.common.sum())
-        hint = f"--shared compares the {shared} that all have" if shared else hint
+        hint = f"--shared compares the {task.common.sum()} that all have"
         numbers = [*self.numbers]
         for place in np.flatnonzero(task.has[at]).tolist():
             n, total, error = len(task.groups), None, None
@@ -346,20 +337,15 @@ class _Scored:
         return cells
 
     def notes(self) -> list[str]:
-        """Return notes on differences that have no test, and on systems that lack runs."""
+        """Return notes on differences that have no test."""
         mean = f" and on the {average_label(ALL)}" if len(self.tasks) > 1 else ""
-        base, unit = self.systems[self.base], self.unit
+        base = self.systems[self.base]
         one_group = listed([task.name for task in self.tasks if not task.groups.any()])
         lacking = listed([t.name for t in self.tasks if not t.whole[self.base].any()])
-        everywhere = "; on the mean, on those that both have on all tasks" if mean else ""
         texts = {
             f"no test on {one_group}{mean}: {_ONE_GROUP}": one_group,
             f"no difference on {lacking}{mean}: {base}, the baseline, has no complete score there; "
             "--baseline names another system": lacking,
-            f"{self._unequal}: two systems are compared on the complete {unit}s that both have"
-            f"{everywhere}; with fewer than {FEWEST}, there is no test": (
-                self.draws_seeds and self._unequal
-            ),
         }
         return [text for text, holds in texts.items() if holds]
 
@@ -403,25 +389,24 @@ class _Scored:
             )
         each = f"each system has {self.most} {unit}s"
         if self._unequal:
-            each = f"two systems are compared on the {unit}s that both have"
+            each = f"two systems are compared on the {unit}s that both have ({self._unequal})"
         said = (_DRAWN if self.draws_seeds else _HELD).format(why=why, unit=unit, each=each)
-        scores = [(task, score) for row in rows for task, score in row.scores.items() if score]
-        tests = [
-            (min(100.0, score.comparison.estimate.detectable), task, score.comparison.seeds)
-            for task, score in scores
-            if score.comparison and score.comparison.estimate
-        ]
-        finds = sorted((least, task) for least, task, _ in tests)
+        finds = sorted(
+            (min(100.0, test.estimate.detectable), task, test.seeds)
+            for row in rows
+            for task, score in row.scores.items()
+            if score and (test := score.comparison) and test.estimate
+        )
         base, chance = self.systems[self.base], f"with a probability of {100 * stats.POWER:.0f}%"
         if not finds:
             return (said,)
         if finds[0][0] == 100:
             return said, f"This board is too small to mark any difference to {base} {chance}."
-        seeds = sorted({seeds for _, _, seeds in tests})
+        seeds = sorted(seeds for *_, seeds in finds)
         numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         runs = f"With {numbers} {unit}s, this" if self.draws_seeds else "This"
         ends = dict.fromkeys(
-            f"{least:.1f} points ({task})" for least, task in (finds[0], finds[-1])
+            f"{least:.1f} points ({task})" for least, task, _ in (finds[0], finds[-1])
         )
         middle = f"; median {finds[len(finds) // 2][0]:.1f}" if len(finds) > 2 else ""
         return (
