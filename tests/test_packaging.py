@@ -252,4 +252,7 @@ def test_the_version_is_the_same_in_every_file():
 
 def test_ci_runs_the_tests_of_make_test_all():
     (command,) = re.findall("pytest .*no-loadscope.*", (ROOT / "Makefile").read_text())
-    assert command in (ROOT / ".github/workflows/ci.yml").read_text()
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert command in workflow
+    assert '.ci/evals "$RUNNER_TEMP/evals"' in workflow  # else tests of real logs are skipped
+    assert "MASKPOLICY_EVALS: ${{ runner.temp }}/evals/bin/python" in workflow
