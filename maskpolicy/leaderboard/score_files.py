@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError, cause, listed
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
@@ -29,6 +31,7 @@ _KNOWN = (
 # of inspect_ai: correct, partial, incorrect, none
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _BLOCK = 1 << 24  # bytes of a block of a table, which no line may exceed
+_NEED = 100  # bytes of memory for each line of a table, at least
 
 
 def read_scores(
@@ -66,8 +69,8 @@ def read_scores(
     }
     scores = joined["metric"].categories if metric else []
     if metric and not any(metric in (each, each.split(",")[0], f"{each},none") for each in scores):
-        listed = ", ".join(scores)
-        raise ConfigError(f"--metric {metric}: no task has this score: choose from {listed}")
+        choices = ", ".join(scores)
+        raise ConfigError(f"--metric {metric}: no task has this score: choose from {choices}")
     score = pd.concat([frame["score"] for frame in frames], keys=[*map(str, paths)])
     return pd.DataFrame({**joined, "score": score.array}, score.index), notes
 
@@ -103,18 +106,7 @@ def named(
     Raises DataError, and ConfigError for `columns` that are not NAMES.
     """
     where = "" if path is None else f"{path}: "
-    for name, own in columns.items():
-        if name not in NAMES or not own:
-            raise ConfigError(
-                f"--column {name}={own}: write NAME=COLUMN; NAME is one of {', '.join(NAMES)}"
-            )
-        if [*columns.values()].count(own) > 1:
-            raise ConfigError(f"--column {name}={own}: two names have this column: leave one out")
-        if own not in frame:
-            raise DataError(f"{where}no column {own} (there are: {', '.join(map(str, frame))})")
-    renamed = {own: name for name, own in _wanted(columns).items() if own in frame}
-    if not frame.columns.is_unique:
-        raise DataError(f"{where}two columns have the same name: rename one")
+    renamed = {own: name for name, own in _wanted(columns, [*frame], where).items()}
     frame = frame[list(renamed)].rename(columns=renamed).reset_index(drop=True)
     if not len(frame):
         raise DataError(f"{where}the table has no lines")
@@ -142,9 +134,20 @@ def named(
     return frame[[name for name in COLUMNS if name in frame]]
 
 
-def _wanted(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the column of each name: its own, unless `columns` gives that to another name."""
-    free = {*NAMES} - {*columns.values()}
+def _wanted(columns: Mapping[str, str], there: Sequence[str], where: str) -> dict[str, str]:
+    """Return the column `there` of each name: its own, unless `columns` gives that to another."""
+    for name, own in columns.items():
+        if name not in NAMES or not own:
+            raise ConfigError(
+                f"--column {name}={own}: write NAME=COLUMN; NAME is one of {', '.join(NAMES)}"
+            )
+        if [*columns.values()].count(own) > 1:
+            raise ConfigError(f"--column {name}={own}: two names have this column: leave one out")
+        if own not in there:
+            raise DataError(f"{where}no column {own} (there are: {', '.join(map(str, there))})")
+    if len({*there}) < len(there):
+        raise DataError(f"{where}two columns have the same name: rename one")
+    free = {*there} & {*NAMES} - {*columns.values()}
     return {name: columns.get(name, name) for name in NAMES if name in columns or name in free}
 
 
@@ -181,16 +184,16 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
     from pyarrow import json as lines
     from pyarrow import parquet
 
-    wanted = _wanted(columns)
+    where = f"{path}: "
     try:
+        _check_size(path)
         if path.suffix == ".parquet":
-            there = parquet.read_schema(path).names
-            if {*columns.values()} <= {*there}:
-                there = [name for name in there if name in wanted.values()]
-            return _checked(parquet.read_table(path, columns=there))
+            wanted = _wanted(columns, parquet.read_schema(path).names, where)
+            return _checked(parquet.read_table(path, columns=[*wanted.values()]))
         if path.suffix == ".jsonl":
             frame = _checked(lines.read_json(path, lines.ReadOptions(block_size=_BLOCK)))
-            names = [wanted[n] for n in (PREDICTION, REFERENCE) if wanted.get(n) in frame]
+            wanted = _wanted(columns, [*frame], where)
+            names = [wanted[name] for name in (PREDICTION, REFERENCE) if name in wanted]
             if not names:
                 return frame
             rows = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
@@ -200,18 +203,12 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
         there = tables.open_csv(path, read, parse).schema.names
         if len(there) == 1 and ";" in there[0]:
             raise DataError(f"{path}: its columns are separated by semicolons: write commas")
+        wanted = _wanted(columns, there, where)
         text = pa.dictionary(pa.int32(), pa.string())
         convert = tables.ConvertOptions(
             column_types={own: text for name, own in wanted.items() if name != "score"},
-            include_columns=[
-                own
-                for own in dict.fromkeys(there)
-                if own in wanted.values() or not {*columns.values()} <= {*there}
-            ]
-            or there,
+            include_columns=[*wanted.values()] or there,
         )
-        if len(there) > len({*there}):
-            raise DataError(f"{path}: two columns have the same name: rename one")
         frame = tables.read_csv(path, read, parse, convert).to_pandas()
         texts = (
             each for name in frame if name != wanted.get("score") for each in frame[name].unique()
@@ -221,6 +218,23 @@ def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
         return frame
     except (pa.ArrowException, ValueError) as error:
         raise DataError(f"{path}{_fault(path) or f': {error}'.splitlines()[0]}") from None
+
+
+def _check_size(path: Path) -> None:
+    """Raise DataError for a table of more lines than memory holds, before it is read."""
+    from pyarrow import parquet
+
+    with path.open("rb") as file:
+        if path.suffix == ".parquet":
+            count = parquet.read_metadata(file).num_rows
+        else:
+            count = sum(block.count(b"\n") for block in iter(partial(file.read, _BLOCK), b""))
+    need, there = (number / 2**30 for number in (count * _NEED, hardware.memory()))
+    if need > there:
+        raise DataError(
+            f"{path}: {count:,} scores need {need:,.0f} GiB of memory or more, and this machine "
+            f"has {there:,.0f}: leave systems or tasks out"
+        )
 
 
 def _written(value: Json) -> Json:

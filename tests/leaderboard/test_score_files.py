@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import maskpolicy as mp
 from maskpolicy.core.errors import ConfigError, DataError
@@ -182,8 +183,9 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     assert (letters["free_capitals"]["mean"], letters["capitals"]["metric"]) == (0.0, "acc")
     normed = board_of(logs, metric="acc_norm")["rows"][0]["scores"]
     assert normed["capitals"]["metric"] == "acc_norm"
-    with pytest.raises(ConfigError, match="choose from acc, exact_match"):
-        read_scores([logs], metric="bleu")
+    for metric in ("bleu", "exact_match,capital"):  # no score, and no filter of any task
+        with pytest.raises(ConfigError, match="choose from acc, exact_match,whole"):
+            read_scores([logs], metric=metric)
     samples = sorted(logs.rglob("samples_capitals_*.jsonl"))[0]
     older = samples.with_name("samples_capitals_2020-01-01T00-00-00.000000.jsonl")
     older.write_bytes(samples.read_bytes())
@@ -216,6 +218,9 @@ def test_real_logs_of_inspect_ai(evals, tmp_path, refused):
     whole, cut = sorted(logs.glob("*.eval"))[0], tmp_path / "cut"
     cut.mkdir()
     (cut / whole.name).write_bytes(whole.read_bytes()[:900])
+    older = logs / "z" / "2000-01-01_capitals.eval"  # by its name, whatever its folder
+    older.parent.mkdir()
+    older.write_bytes(whole.read_bytes())
     command = [evals, "-c", BOARDS, logs, cut]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
     found = json.loads(done.stdout)
@@ -224,6 +229,7 @@ def test_real_logs_of_inspect_ai(evals, tmp_path, refused):
     assert (scores["mockllm/good"]["mean"], scores["mockllm/good"]["metric"]) == (50.0, "match")
     assert list(scores["mockllm/good"]["seeds"]) == ["1", "2", "3"]
     assert any("its evaluation has the status error" in note for note in found["notes"])
+    assert f"older logs of a system and task are left out: {older.name}" in found["notes"]
     assert "not a complete log of inspect_ai" in done.stderr.splitlines()[-1]
 
 
@@ -238,22 +244,6 @@ def test_a_quote_that_opens_a_text_joins_no_lines_in_silence(tmp_path):
     assert list(read_scores([path])[0]["score"]) == [1.0]
 
 
-def test_a_filter_that_no_task_has_is_an_error(tmp_path):
-    rows = [
-        {"doc_id": n, "filter": name, "metrics": ["exact_match"], "exact_match": n % 2}
-        for n in range(4)
-        for name in ("strict-match", "flexible-extract")
-    ]
-    for model in ("one", "two"):
-        path = tmp_path / model / "samples_gsm8k_2024-05-01T10-20-30.123456.jsonl"
-        path.parent.mkdir()
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    for metric in (None, "exact_match", "exact_match,flexible-extract"):
-        assert len(read_scores([tmp_path], metric=metric)[0]) == 8
-    with pytest.raises(ConfigError, match=r"exact_match,flexible: no task has this score"):
-        read_scores([tmp_path], metric="exact_match,flexible")
-
-
 def test_numbers_and_dates_of_json_lines_are_compared_as_they_are_written(tmp_path):
     path = tmp_path / "ours.jsonl"
     rows = [(3, 3), (3.5, 3), (4, [4, 5]), (True, "true"), ("2020-05-01", ["2020-05-01", "May"])]
@@ -264,25 +254,15 @@ def test_numbers_and_dates_of_json_lines_are_compared_as_they_are_written(tmp_pa
         assert found == [1.0, 0.0][: len(kept)]
 
 
-def test_the_newest_log_of_inspect_ai_counts_whatever_its_folder(tmp_path, monkeypatch):
-    for value, place in enumerate(("b/2024-01-01_qa.eval", "a/2025-01-01_qa.eval")):
-        path = tmp_path / place
-        path.parent.mkdir()
-        path.write_text(str(value))
-
-    def log(path, **_):
-        samples = [
-            SimpleNamespace(
-                id=1, epoch=1, scores={"match": SimpleNamespace(value=path.read_text())}
-            )
-        ]
-        about = SimpleNamespace(model="m", task="qa")
-        return SimpleNamespace(status="success", eval=about, samples=samples)
-
-    monkeypatch.setattr(score_files, "_log", log)
-    frame, notes = read_scores([tmp_path])
-    assert [*frame["score"]] == ["1"]
-    assert notes == ["older logs of a system and task are left out: 2024-01-01_qa.eval"]
+def test_a_table_that_memory_cannot_hold_is_one_line(tmp_path, refused):
+    path = tmp_path / "scores.parquet"
+    parquet.write_table(pa.table({"score": pa.nulls(10**7)}), path)
+    about = parquet.read_metadata(path)
+    for _ in range(14):
+        about.append_row_groups(about)
+    about.write_metadata_file(path)
+    line = refused("board", path)
+    assert "scores.parquet: 163,840,000,000 scores need 15,259 GiB of memory or more" in line
 
 
 def test_references_may_be_in_any_collection():
