@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
+    board,
     comparison,
     corpus,
     encoder,
@@ -30,7 +31,7 @@ from maskpolicy.core import hardware
 from maskpolicy.models.loading import load_tokenizer
 
 _PARTS = ("training", "exclusion", "masking", "generation", "meta", "corpus")
-_MORE = ("encoder", "gpu", "loop", "scheduling")  # only if asked for
+_MORE = ("board", "encoder", "gpu", "loop", "scheduling")  # only if asked for
 _COMMANDS = (
     "`python -m benchmarks training --quick` takes three minutes: ours against the best settings "
     "of Seq2SeqTrainer in turn, up to three rounds, as a table and a last line of JSON. `python -m "
@@ -77,6 +78,8 @@ def main() -> None:
     compiles = "gpu: torch.compile too, which takes minutes for each model"
     parser.add_argument("--with-compile", action="store_true", help=compiles)
     parser.add_argument("--folder", type=Path, help="corpus: where text and stores lie meanwhile")
+    scores = "board: scores of a table"
+    parser.add_argument("--rows", type=at_least(1), nargs="+", default=[5_000_000], help=scores)
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - {*_PARTS, *_MORE})
     if unknown:
@@ -104,6 +107,8 @@ def main() -> None:
             sections.append(section)
             if options.parts == ["gpu"]:
                 _GPU_PAGE.write_text("\n\n".join(sections) + "\n", encoding="utf-8")
+    if "board" in options.parts:
+        sections.append(board.report(options.folder, options.rows))
     if "loop" in options.parts:
         sections.append(loop.report(options.folder, loop.sizes()))
     if "training" in options.parts:

@@ -7,11 +7,8 @@ and generated questions in the format of NQ-open. The intermediate stage reads e
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.corpus import prepare
+from benchmarks.measure import run
 
 _BATCH = 32  # passages of a step
 _HEADS = (
@@ -62,15 +60,7 @@ def _measured(home: Path, size: Size) -> str:
     _ask(home / "nq_open", size.questions)
     command = [sys.executable, "-m", "maskpolicy", "run", str(_experiment(home, size))]
     command += ["--jobs", "1", "--store", str(home / "store"), "--out", str(home / "run")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    began = time.perf_counter()
-    with (home / "said").open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.perf_counter() - began
-    if process.returncode:
-        raise SystemExit((home / "said").read_text(encoding="utf-8"))
+    seconds, used = run(command, home / "said")
     parts = json.loads((home / "run" / "run.json").read_text(encoding="utf-8"))["parts"]
     took = {part["name"]: part["seconds"] for part in parts}
     rest = seconds - sum(took[name] for name in ("intermediate", "finetune", "evaluate"))

@@ -6,6 +6,7 @@ import argparse
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,6 +120,19 @@ def at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return whole
+
+
+def run(command: Sequence[str], said: Path) -> tuple[float, resource.struct_rusage]:
+    """Run a command on one thread; return its seconds and what it used. `said` gets its output."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    began = time.perf_counter()
+    with said.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(said.read_text(encoding="utf-8"))
+    return time.perf_counter() - began, used
 
 
 def interleaved(ways: Mapping[str, Once], repeats: int, seconds: float = 0.0) -> list[Rate]:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import forked
 import pytest
 
-from benchmarks import comparison, corpus, gpu, meta, paper_budget, training
+from benchmarks import board, comparison, corpus, gpu, meta, paper_budget, training
 from benchmarks.measure import Rate, table
 from maskpolicy.data import world
 from maskpolicy.experiment import yaml_file
@@ -88,6 +88,14 @@ def test_the_script_for_a_gpu_runs_on_a_cpu(monkeypatch):
     assert cells.count("| mini |") == 1
     assert re.search(r" (\d+) of \1 answers the same", generation)
     assert "| functional |" in episodes
+
+
+@pytest.mark.slow
+def test_a_board_of_given_scores_is_measured(tmp_path, monkeypatch):
+    for name, count in (("SYSTEMS", 3), ("TASKS", 2)):
+        monkeypatch.setattr(board, name, count)
+    first, _, *measured = board.report(tmp_path, [60]).splitlines()[-1].split(" | ")
+    assert first == "| 60" and all(float(cell.strip(" |").replace(",", "")) for cell in measured)
 
 
 def test_the_papers_budgets_are_those_of_their_scripts():
