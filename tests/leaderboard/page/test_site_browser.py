@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import folders
@@ -13,12 +14,13 @@ import small
 from payloads import HTML
 
 from maskpolicy.app import packing, site
+from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.given_scores import build_board
-from maskpolicy.leaderboard.page import save_forms
-from maskpolicy.leaderboard.page.site_index import FACETS
+from maskpolicy.leaderboard.page import save_forms, site_index
+from maskpolicy.leaderboard.results.cell import read_run
 
 MODELS = ("t5-small", "roberta-base")
-RUNS = 12
+PAGES, RUNS = 12, 200  # made from runs, and in the index, where several lead to one page
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def altered(real: Path, target: Path, texts: tuple[str, str, str], steps: int) -
 
 @pytest.fixture(scope="module")
 def written(real, tmp_path_factory) -> Path:
-    """The index of many runs, some of them packed, and of a board."""
+    """The index of many runs, some of them packed, and of a board; it names most pages often."""
     home = tmp_path_factory.mktemp("many")
     places = [
         altered(
@@ -57,17 +59,21 @@ def written(real, tmp_path_factory) -> Path:
             (f"experiment {number}", MODELS[number // 4 % 2], f"policy-{number % 4}"),
             10 * (number // 8 + 1),
         )
-        for number in range(RUNS)
+        for number in range(PAGES)
     ]
+    entries = [site_index.entry(build_leaderboard([read_run(run)]), run.name) for run in places]
     places[::6] = [packing.pack(run, run.with_suffix(".zip")) for run in places[::6]]
     rows = [(system, n, float(n % 3 == 0)) for system in ("a", "b") for n in range(30)]
     frame = pd.DataFrame(rows, columns=["system", "example", "score"]).assign(task="qa")
-    save_forms(build_board(frame, title="given"), home / "board")
-    out = home / "site"
+    given = build_board(frame, title="given")
+    save_forms(given, home / "board")
+    index = home / "site" / "index.html"
     places.append(home / "board")
-    count = site.write([*map(str, places)], out, "All", print, unverified=True)
-    assert count == RUNS + 1
-    return out / "index.html"
+    count = site.write([*map(str, places)], index.parent, "All", print, unverified=True)
+    assert count == PAGES + 1
+    more = (replace(entries[n % PAGES], title=f"experiment {n}") for n in range(PAGES, RUNS))
+    site_index.save_index([*entries, *more, site_index.entry(given, "board")], index, "All")
+    return index
 
 
 def shown(browser) -> list[str]:
@@ -86,18 +92,19 @@ def choose(browser, name: str, text: str) -> None:
     )
 
 
-def test_runs_are_searched_and_filtered(browser, written):
-    browser.open(written.as_uri(), width=420)
+@pytest.mark.parametrize("width", [1280, 420])
+def test_runs_are_searched_and_filtered(browser, written, width):
+    browser.open(written.as_uri(), width=width)
     assert len(shown(browser)) == RUNS + 1
-    assert browser.run("document.documentElement.scrollWidth") <= 420
+    assert browser.run("document.documentElement.scrollWidth") <= width
     choose(browser, "words", "policy-3 EXPERIMENT")
-    assert shown(browser) == [f"experiment {n}" for n in (3, 7, 11)]
+    assert shown(browser) == [f"experiment {n}" for n in range(3, RUNS, 4)]
     choose(browser, "model", "t5-small")
-    assert shown(browser) == ["experiment 3", "experiment 11"]
+    assert shown(browser) == [f"experiment {n}" for n in range(3, RUNS, 4) if n % PAGES != 7]
     choose(browser, "budget", "20 steps of 4 passages")
-    assert shown(browser) == ["experiment 11"]
+    assert shown(browser) == [f"experiment {n}" for n in range(11, RUNS, PAGES)]
     said = browser.run("document.querySelector('#said').textContent")
-    assert said == f"1 of {RUNS + 1} results"
+    assert said == f"16 of {RUNS + 1} results"
     choose(browser, "policy", "policy-1")
     assert shown(browser) == []
     browser.run("document.querySelector('#filters').reset()")
@@ -105,7 +112,7 @@ def test_runs_are_searched_and_filtered(browser, written):
     assert shown(browser) == ["given"]
     assert browser.errors == []
     assert browser.requests == [written.as_uri()]
-    assert browser.run("document.documentElement.scrollWidth") <= 420
+    assert browser.run("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize(
@@ -153,10 +160,11 @@ def test_no_text_of_a_run_becomes_markup_or_a_script(browser, real, tmp_path):
 def test_filters_have_names_and_counts_and_need_javascript(browser, written):
     browser.open(written.as_uri())
     names = browser.names()
-    assert [name for role, name in names if role == "combobox"] == [n.capitalize() for n in FACETS]
+    facets = [name.capitalize() for name in site_index.FACETS]
+    assert [name for role, name in names if role == "combobox"] == facets
     texts = browser.run("[...document.querySelectorAll('option')].map(o => o.text)")
-    assert {"t5-small (8)", "policy-3 (3)", "10 steps of 4 passages (8)", "qa (1)"} <= {*texts}
-    names = browser.names_without_scripts(written.as_uri(), ("link", "experiment 11"))
+    assert {"t5-small (132)", "policy-3 (50)", "10 steps of 4 passages (136)", "qa (1)"} <= {*texts}
+    names = browser.names_without_scripts(written.as_uri(), ("link", "experiment 199"))
     roles = [role for role, _ in names]
     assert not {"searchbox", "combobox"} & {*roles}  # what needs a script is not offered
     assert roles.count("link") == RUNS + 2
