@@ -27,7 +27,7 @@ from maskpolicy.core.errors import cause
 from maskpolicy.experiment.budgets import resolve_auto
 from maskpolicy.models.learned import extractor, windows
 from maskpolicy.models.text_to_text import training_loss
-from maskpolicy.models.training.loop import WORKERS_ON_GPU, Feed, train
+from maskpolicy.models.training.loop import WORKERS, Feed, train
 from maskpolicy.models.training.optimization import NoCheckpoints, Optimization, Start
 from maskpolicy.pipeline.graph.preflight import BART, CARDS
 
@@ -150,7 +150,10 @@ def _waiting(sizes: Sizes) -> Iterator[str]:
 
 
 def _waits(step: Callable[[], float]) -> list[str]:
-    """Return where the host waited for the GPU in _TRACED steps, each time as file and line."""
+    """Return where the host waited for the GPU in _TRACED steps, each time as file and line.
+
+    The mode is "warn", because "error" would end the steps at the first place.
+    """
     import torch
 
     if not hardware.is_cuda():
@@ -295,7 +298,8 @@ def _stepper(setting: Setting, **changes: Any) -> Callable[[], float]:
     module.train()
     run = Optimization(module, spec, 10**9)
     loss = hardware.compiled(training_loss()) if spec.compile else training_loss()
-    feed = iter(Feed(setting.masked(spec), run, 0, WORKERS_ON_GPU * hardware.is_cuda(), ""))
+    workers = WORKERS.get(run.device.type, 0)
+    feed = iter(Feed(setting.masked(spec), run, 0, workers, ""))
 
     def step() -> float:
         number, data = next(feed)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from maskpolicy.core.errors import DataError, StageError
+from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.pipeline.graph.nodes import Local, stage
 
 
@@ -69,6 +70,14 @@ def train(params: Loop, inputs, out, run):
 
     def validate(module):
         fail("validate")
+        own = []
+
+        def note(done, *_):
+            own.append(done)
+            fail("share")
+
+        _, units = held_out_losses(module, alone.token_loss, alone.masked(spec), 3, note)
+        (notes / f"validated{rank}").write_text(json.dumps([own, units]))
         return next(scores)
 
     def progress(done, total, note):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import multiprocessing
+import os
 import signal
 import threading
 from contextlib import suppress
@@ -271,6 +272,18 @@ def test_an_error_in_making_a_step_keeps_its_line(workers):
 
     with pytest.raises(ConfigError, match=r"^policy Mine, passage 'p7': wrong$"):
         run(SPEC, steps=steps, workers=workers)
+
+
+def test_a_gpu_gets_its_steps_from_two_processes(monkeypatch):
+    monkeypatch.setitem(loop.WORKERS, "cpu", loop.WORKERS["cuda"])
+    made_by = set()
+
+    def loss(module, batch):
+        made_by.add(batch.scale)
+        return 0 * module.w.sum(), 1
+
+    run(SPEC, model=Line(), steps=lambda number: Step([Scale(os.getpid())], 1), loss=loss)
+    assert len(made_by - {os.getpid()}) == 2
 
 
 def test_workers_that_are_not_forked_import_the_plugins(tmp_path, monkeypatch):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import clusters
@@ -16,9 +19,11 @@ from clusters import until
 from safetensors.torch import load_file
 from tiny import broken
 
+from maskpolicy.pipeline.graph import calls
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
+from tests.models import test_loop as alone
 
 
 def train(folder: Path, steps: int, every: int = 0, byproducts=None, **fault):
@@ -55,8 +60,12 @@ def test_a_killed_training_costs_one_line_and_goes_on_with_the_same_bits(tmp_pat
 
 
 @pytest.mark.usefixtures("in_forks")
-def test_two_processes_share_the_threads_and_the_first_one_judges_for_both(tmp_path):
-    outcome, _, made = train(tmp_path, 12, every=3)
+def test_two_processes_share_threads_and_validation_and_the_first_one_judges_for_both(tmp_path):
+    outcome, notes, made = train(tmp_path, 12, every=3)
+    steps = alone.masked(replace(alone.SPEC, batch_size=8))
+    units = [steps(number).units for number in range(3)]
+    validated = [json.loads((notes / f"validated{rank}").read_text()) for rank in (0, 1)]
+    assert validated == [[[1, 3], units], [[2], units]]
     assert [done["best_step"] for _, done in made] == [6, 6]
     assert torch.equal(made[0][0], made[1][0])
     record = json.loads((outcome.artifact / "MANIFEST.json").read_text())["record"]
@@ -80,13 +89,23 @@ def test_the_error_of_one_process_is_that_of_the_stage_whose_seconds_count_later
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["loss", "validate"])
+@pytest.mark.parametrize("where", ["loss", "validate", "share"])
 @pytest.mark.usefixtures("in_forks")
 def test_what_one_process_fails_with_all_raise_together(where, tmp_path):
     outcome, notes, made = train(tmp_path, 3, every=2, how=where)
     assert outcome.error == "the outer loss of example 'q7' became nan"
     assert [(notes / f"raised{rank}").read_text() for rank in (0, 1)] == [outcome.error] * 2
     assert made == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_forks")
+def test_a_process_that_hangs_ends_the_training_with_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "_TIMEOUT", timedelta(seconds=5))
+    monkeypatch.setattr(calls, "_GRACE", 0.1)
+    outcome, notes, _ = train(tmp_path, 6, how="waits", at=2)
+    assert re.fullmatch(r"RuntimeError: .*Timed out waiting .*", outcome.error)
+    assert clusters.gone(int((notes / "pid1").read_text()))
 
 
 @pytest.mark.usefixtures("in_forks")
@@ -127,11 +146,12 @@ def intermediate(folder: Path) -> tuple[Path, dict]:
 @pytest.mark.slow
 def test_two_processes_reach_the_loss_of_one(tmp_path):
     file = clusters.write_experiment(tmp_path)
+    twice = (f"resources.{kind}.processes=2" for kind in ("intermediate", "finetune"))
     for name, words in (
         ("one", ("--jobs", "1")),
-        ("two", ("resources.intermediate.processes=2", "--jobs", "2")),
+        ("two", (*twice, "--jobs", "2")),
     ):
-        words = ("intermediate.dropout=0", *words)
+        words = ("intermediate.dropout=0", "finetune.eval_every=2", *words)
         started = clusters.start(file, tmp_path / name, *words, command=forked.command_with_forks)
         assert "Traceback" not in clusters.finish(started)
     (one, alone), (two, together) = (intermediate(tmp_path / name) for name in ("one", "two"))

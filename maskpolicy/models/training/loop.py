@@ -24,6 +24,7 @@ from maskpolicy.models.training.optimization import (
     Start,
     StepCheckpoints,
     rate,
+    shared,
 )
 from maskpolicy.plugins import discovery
 
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 _REPORT = 25  # steps between two reports of the loss: each report waits for the device
 _QUICK, _SHARE = 1.0, 0.02  # checkpoints of more seconds take at most this share of the time
 _IN_THREAD = ("cuda",)  # devices that train while a checkpoint is written
-WORKERS_ON_GPU = 2  # processes that make data by default, so that a GPU does not wait
+WORKERS = {"cuda": 2}  # processes that make data by default, so that a GPU does not wait
 _LONG = 10.0  # seconds after which the speed is measured also between two reports of the loss
 
 
@@ -85,7 +86,7 @@ def train(
             _log.info("%s: continues after step %d of %d", name, done, run.end)
         watch = _Watch(progress, log, validate, keep or {}, is_part=state is not None)
         progress(done, run.end, "")
-        ahead = workers or (WORKERS_ON_GPU if run.device.type == "cuda" else 0)
+        ahead = workers or WORKERS.get(run.device.type, 0)
         feed = Feed(steps, run, done, ahead, name)
         done = _loop(run, feed, loss, watch, checkpoints)
     if state is not None:
@@ -125,7 +126,7 @@ def _loop(
             due = time.monotonic() - saved >= pause
             if ending or (due and not finished and not writer.is_busy):
                 begun = saved = time.monotonic()
-                if run.is_first and run.is_sound():
+                if run.share.rank == 0 and run.is_sound():
                     writer.save(done)
                     saved = time.monotonic()
                 if saved - begun > _QUICK:
@@ -357,20 +358,22 @@ def held_out_losses(
 ) -> tuple[list[float], list[float]]:
     """Return the summed loss and the units of each of the first `count` steps.
 
-    The module must be on the device; it is in evaluation mode afterwards.
+    The module must be on the device; it is in evaluation mode afterwards. Each process of a
+    training computes a share of the steps.
     """
     import torch
 
+    def measure(number: int) -> tuple[float, float]:
+        step = steps(number)
+        values = (loss(module, batch.to(hardware.device()))[0] for batch in step.batches)
+        total = float(sum(value.item() for value in values))
+        progress(number + 1, count, "")
+        return total, step.units
+
     module.eval()
-    sums, units = [], []
     with torch.no_grad():
-        for number in range(count):
-            step = steps(number)
-            losses = (loss(module, batch.to(hardware.device()))[0] for batch in step.batches)
-            sums.append(float(sum(value.item() for value in losses)))
-            units.append(step.units)
-            progress(number + 1, count, "")
-    return sums, units
+        every = shared(range(count), lambda own: list(map(measure, own)))
+    return [value for value, _ in every], [units for _, units in every]
 
 
 def check_installed(name: str | None) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import StageError, cause
@@ -19,6 +19,8 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.models.training.batching import WORK, Loss, Share, Step
 from maskpolicy.models.training.padding import masks_have_padding
 
+S = TypeVar("S")
+T = TypeVar("T")
 Keep = Callable[[Any, Mapping[str, int], float], None]
 """keep(module, work, loss): receives a copy of the module in training, and the recent mean loss."""
 
@@ -58,8 +60,8 @@ class Optimization:
 
         self.spec, self.module, self.end = spec, module, end
         # without `cpu`, accelerate does not connect the processes of a CPU
-        self.accelerator = Accelerator(cpu=hardware.device().type == "cpu")
-        self.device = self.accelerator.device
+        accelerator = Accelerator(cpu=hardware.device().type == "cpu")
+        self.device = accelerator.device
         module.to(self.device)
         self.weights = Weights(module, in_bf16(module, spec, self.device.type))
         groups = [
@@ -68,8 +70,7 @@ class Optimization:
         ]
         settings: dict[str, Any] = {"lr": spec.lr, "betas": spec.betas, "eps": spec.eps}
         self.optimizer = torch.optim.AdamW(groups, **settings, fused=True)
-        self.is_first = self.accelerator.is_main_process
-        self.share = Share(self.accelerator.process_index, self.accelerator.num_processes)
+        self.share = Share(accelerator.process_index, accelerator.num_processes)
         self.work: Counter[str] = Counter()
         self.total = torch.zeros((), device=self.device)
         self.seen = self.last = 0.0
@@ -204,7 +205,8 @@ class Optimization:
         mean = self.total.item() / self.seen if self.seen else self.last
         if self.is_sound():
             return mean
-        self._raise_first(self.failed)
+        for line in filter(None, together(lambda own: self.failed)):
+            raise StageError(line)
         what = "weights became nan" if math.isfinite(mean) else f"loss became {mean}"
         raise StageError(
             f"the {what} before step {done}: lower lr (now {self.spec.lr}), "
@@ -221,32 +223,11 @@ class Optimization:
         Raises StageError as `check` does, or if validation fails in any process.
         """
         self.check(done)
-        own, failed = math.nan, None
-        try:
-            own = validate(self.module)
-        except Exception as error:
-            if self.share.ranks == 1:
-                raise
-            failed = cause(error)
-        self._raise_first(failed)
-        score = float(self._gathered(own)[0])
+        score = float(together(lambda own: validate(self.module))[0])
         self.scores.append((done, score))
         if score > self.best["score"]:
             self.best = {"score": score, "step": done, "master": self.weights.packed().clone()}
         return score
-
-    def _raise_first(self, failed: str | None) -> None:
-        """Raise the error of the first process that failed, in every process."""
-        for line in filter(None, self._gathered(failed)):
-            raise StageError(line)
-
-    def _gathered(self, value: Any) -> Any:
-        """Return the values of all processes, in order of rank."""
-        if self.share.ranks == 1:
-            return [value]
-        from accelerate.utils import gather_object
-
-        return gather_object([value])
 
     def finished(self, done: int) -> bool:
         """Return True if all steps are done, or early stopping ends the training."""
@@ -337,6 +318,40 @@ class Optimization:
         self.scores = [(step, score) for step, score in facts.get("scores", ())]
         self.shrunk = facts.get("shrunk", {})
         self.total.fill_(facts["total"])
+
+
+class _OfAll(StageError):
+    """An error that all processes of a training raise."""
+
+
+def together(act: Callable[[slice], T]) -> list[T]:
+    """Return what act(own) returns in each process of a training, in order of rank.
+
+    `own` is the share of a process in a list. All processes call it; if some fail, all of them
+    raise the error of the first one as StageError.
+    """
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [act(slice(None))]
+    answers: list[Any] = [None] * distributed.get_world_size()
+    try:
+        own = slice(distributed.get_rank(), None, len(answers))
+        answer: tuple[Any, str | None] = (act(own), None)
+    except _OfAll:  # of a call in `act`: the others are not here
+        raise
+    except Exception as error:  # noqa: BLE001 - all processes raise it below
+        answer = (None, cause(error))
+    distributed.all_gather_object(answers, answer)
+    for line in filter(None, (failed for _, failed in answers)):
+        raise _OfAll(line)
+    return [value for value, _ in answers]
+
+
+def shared(items: Sequence[S], compute: Callable[[Sequence[S]], Sequence[T]]) -> list[T]:
+    """Return compute(items), a value for each item; each process of a training computes a share."""
+    parts = together(lambda own: compute(items[own]) if items[own] else [])
+    return [parts[place % len(parts)][place // len(parts)] for place in range(len(items))]
 
 
 def in_bf16(module: Any, spec: Training, device: str) -> bool:

@@ -254,7 +254,7 @@ def _together(call: Call, out: Path, run: StageRun) -> dict[str, Json]:
         for rank in range(count):
             told = (lambda *about: None) if rank else run.advance  # only the first member reports
             process = members.enter_context(Process(imports=False))
-            task = partial(_member, own, out, rank, count, rendezvous.port)
+            task = partial(_member, own, out, rank, count, rendezvous.port, _TIMEOUT)
             futures.append(process.submit(task, told))
         wait(futures, return_when=FIRST_EXCEPTION)
         errors = [
@@ -269,7 +269,9 @@ def _together(call: Call, out: Path, run: StageRun) -> dict[str, Json]:
         return futures[0].result()
 
 
-def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Report) -> Any:
+def _member(
+    call: Call, out: Path, rank: int, count: int, port: int, timeout: timedelta, report: Report
+) -> Any:
     """Compute a stage as member `rank` of `count`; the first one writes files and returns facts."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     os.environ |= {name: str(number) for name, number in place.items()}
@@ -287,7 +289,7 @@ def _member(call: Call, out: Path, rank: int, count: int, port: int, report: Rep
         store=TCPStore("127.0.0.1", port, is_master=False),
         rank=rank,
         world_size=count,
-        timeout=_TIMEOUT,
+        timeout=timeout,
     )
     inputs = {name: store.path(str(key)) for name, key in call.record["inputs"].items()}
     run = _stage_run(call, store, report, {})

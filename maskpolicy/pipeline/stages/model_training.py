@@ -34,7 +34,7 @@ from maskpolicy.models.model_kinds import MODEL_KINDS, Kind
 from maskpolicy.models.text_to_text import complete_generation
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import held_out_losses
-from maskpolicy.models.training.optimization import Keep, Start
+from maskpolicy.models.training.optimization import Keep, Start, shared
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import Commit, Folders, StageRun, stage
@@ -436,7 +436,7 @@ def _finetune(
     set_dropout(model, spec.dropout)
 
     def validate(module: Any) -> float:
-        predictions = head.answer(module, tokenizer, dev, params, spec)
+        predictions = shared(dev, lambda own: head.answer(module, tokenizer, own, params, spec))
         return metrics.score(params.metric, predictions, dev).score
 
     set_attention(model, spec.attention)
