@@ -82,7 +82,7 @@ def test_ten_passes_of_babylm_reach_all_its_checkpoints(call, tmp_path):
         "intermediate.batch_size=1",
         *(f"{k}={v}" for k, v in SIZES.items()),
     )
-    code, out, err = call("plan", block.file, *keys)
+    code, out, err = call("plan", block.file, *keys, "--store", "own")
     assert code == 0, err
     assert "171 intermediate" in out  # of 3 rows in 3 runs: 18 checkpoints and the end
 
