@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--steps", type=at_least(2), default=60, help="gpu: steps of one repeat")
     compiles = "gpu: torch.compile too, which takes minutes for each model"
     parser.add_argument("--with-compile", action="store_true", help=compiles)
-    parser.add_argument("--folder", type=Path, help="corpus: where text and stores lie meanwhile")
+    parser.add_argument("--folder", type=Path, help="board, corpus, loop: for files meanwhile")
     scores = "board: scores of a table"
     parser.add_argument("--rows", type=at_least(1), nargs="+", default=[5_000_000], help=scores)
     options = parser.parse_args()

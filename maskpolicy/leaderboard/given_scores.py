@@ -324,14 +324,15 @@ class _Scored:
         """Return the results of the runs of a system, also of incomplete ones."""
         config = {"policy": {"name": self.systems[at]}, "task": {"name": task.name}}
         cells = []
-        hint = f"--shared compares the {task.common.sum()} that all have"
+        common = task.common.sum()
+        hint = f" (--shared compares the {common} that all have)" if common else ""
         numbers = [*self.numbers]
         for place in np.flatnonzero(task.has[at]).tolist():
             n, total, error = len(task.groups), None, None
             if task.whole[at, place]:
                 total = Total(task.metric, float(task.scores[at, place].mean()), n)
             else:
-                error = f"has {task.has[at, place]} of {n} examples ({hint})"
+                error = f"has {task.has[at, place]} of {n} examples{hint}"
             names = (self.systems[at], task.name, numbers[place], ALL)
             cells.append(Result(*names, config, {}, total, error=error, folder=NOWHERE))
         return cells

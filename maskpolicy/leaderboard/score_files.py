@@ -232,7 +232,7 @@ def _check_size(path: Path) -> None:
     need, there = (number / 2**30 for number in (count * _NEED, hardware.memory()))
     if need > there:
         raise DataError(
-            f"{path}: {count:,} scores need {need:,.0f} GiB of memory or more, and this machine "
+            f"{path}: {count:,} lines need {need:,.0f} GiB of memory or more, and this machine "
             f"has {there:,.0f}: leave systems or tasks out"
         )
 

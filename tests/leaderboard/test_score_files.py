@@ -262,7 +262,7 @@ def test_a_table_that_memory_cannot_hold_is_one_line(tmp_path, refused):
         about.append_row_groups(about)
     about.write_metadata_file(path)
     line = refused("board", path)
-    assert "scores.parquet: 163,840,000,000 scores need 15,259 GiB of memory or more" in line
+    assert "scores.parquet: 163,840,000,000 lines need 15,259 GiB of memory or more" in line
 
 
 def test_references_may_be_in_any_collection():

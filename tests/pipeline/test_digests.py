@@ -135,7 +135,7 @@ def test_no_note_is_kept_where_a_write_may_leave_the_ctime(store, old, read, mon
         ("overlay", 10**18, 10**18 + 1, False),
         ("nfs4", 10**18, 10**18, True),  # of an image that a server exports
         ("nfs4", 10**18 + 1, 10**18 + 1, False),  # written by a program
-        ("ext4", 10**18, 10**18 + 1, False),
+        ("ext3", 10**18, 10**18, False),  # in whole seconds
     ],
 )
 def test_fixed_times_of_an_image_are_told_from_those_of_a_write(kind, mtime, ctime, is_fixed):

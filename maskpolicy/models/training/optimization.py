@@ -320,7 +320,7 @@ class Optimization:
         self.total.fill_(facts["total"])
 
 
-class _OfAll(StageError):
+class _SharedError(StageError):
     """An error that all processes of a training raise."""
 
 
@@ -335,16 +335,17 @@ def together(act: Callable[[slice], T]) -> list[T]:
     if not (distributed.is_available() and distributed.is_initialized()):
         return [act(slice(None))]
     answers: list[Any] = [None] * distributed.get_world_size()
+    own_error = None
     try:
         own = slice(distributed.get_rank(), None, len(answers))
         answer: tuple[Any, str | None] = (act(own), None)
-    except _OfAll:  # of a call in `act`: the others are not here
+    except _SharedError:  # of a call in `act`: the others are not here
         raise
     except Exception as error:  # noqa: BLE001 - all processes raise it below
-        answer = (None, cause(error))
+        answer, own_error = (None, cause(error)), error
     distributed.all_gather_object(answers, answer)
     for line in filter(None, (failed for _, failed in answers)):
-        raise _OfAll(line)
+        raise _SharedError(line) from own_error
     return [value for value, _ in answers]
 
 

@@ -47,11 +47,12 @@ class Mark(NamedTuple):
     def may_hide_a_write(self) -> bool:
         """Return whether another write may leave the same mark.
 
-        Overlays and servers may show a file of an image, whose ctime is its mtime. Elsewhere a file
-        that was just written has equal times too, but hardly ever whole steps.
+        Overlays and NFS may show a file of an image, whose ctime is its mtime. On NFS a file that
+        was just written has equal times too, but hardly ever whole steps.
         """
         kind = self.mount.partition(" ")[0]
-        is_of_image = self.ctime == self.mtime and (kind == _OVERLAY or self.ctime % _STEP == 0)
+        has_steps = kind.startswith("nfs") and self.ctime % _STEP == 0
+        is_of_image = self.ctime == self.mtime and (kind == _OVERLAY or has_steps)
         return is_of_image or kind not in _KEEP_CTIME or time.time_ns() - self.mtime <= _YOUNG
 
 
