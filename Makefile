@@ -5,7 +5,7 @@ PIP_ARGS ?=
 JOBS ?=
 BIN := .venv/bin
 
-.PHONY: install quickstart findings test test-all test-cluster soak lint gallery pictures docs
+.PHONY: install quickstart english findings test test-all test-cluster soak lint gallery pictures docs
 
 install: .venv/.installed
 
@@ -16,6 +16,15 @@ install: .venv/.installed
 
 quickstart: install
 	$(BIN)/maskpolicy run quickstart $(if $(JOBS),--jobs $(JOBS))
+
+# the four boards of docs/english.md; DATA is the folder with the texts, MODEL a name on the Hub or a folder
+DATA = english
+MODEL = sentence-transformers/all-MiniLM-L6-v2
+english: install
+	for name in scratch bart; do $(BIN)/maskpolicy run english/$$name data=$(DATA) || exit; done
+	for name in checkpoint glue; do \
+		$(BIN)/maskpolicy run english/$$name data=$(DATA) model=$(MODEL) || exit; \
+	done
 
 # the findings of both papers: an hour on two cores, RUNS=15 a night; efficiency first, whose models closed-book uses. The two longest
 # analyses run at a time, with a thread each; analyze findings then takes their results from the store.

@@ -29,8 +29,10 @@ from maskpolicy.models.training.batching import Order
 from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import examples_of
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage, version_of
-from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams
+from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams, ReaderParams
+from maskpolicy.pipeline.stages.preparation import SHARD
 from maskpolicy.pipeline.stages.training_text import (
+    ANNOTATE,
     FEEDBACK,
     LIMITS_FACT,
     ROOM_FACT,
@@ -44,7 +46,8 @@ from maskpolicy.plugins.registry import gives_examples
 
 FILE = "masks.safetensors"
 _REPEATED = 32  # passages that are masked twice, to check that the masks are the same
-DECIDING_PREFIXES = ("corpus", "annotate", STATISTICS)  # of the inputs that decide what is masked
+DECIDING_PREFIXES = ("corpus", ANNOTATE, STATISTICS)  # of the inputs that decide what is masked
+READS = "reads"  # the field of ReaderParams
 
 
 @dataclass(frozen=True)
@@ -302,7 +305,6 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     the masking has changed since the training.
     """
     unchanged_block(row.params, row.run, "its training")
-    inputs = row.read_by_policy
     if FEEDBACK in row.inputs:
         raise ConfigError(
             "its masks depend on predictions of the model in training, which are deleted after "
@@ -317,10 +319,29 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     limits = facts[LIMITS_FACT] if LIMITS_FACT in facts else _limits(row, store)
     room = facts.get(ROOM_FACT)
     params = masked_params(row.params, sampling, room, limits)
+    inputs = _with_columns(row, sampling, store)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
-    shown = {name: key for name, key in inputs.items() if not name.startswith(STATISTICS)}
+    shown = {k: key for k, key in inputs.items() if not k.startswith((STATISTICS, "whole"))}
     read = [available(store, key, name).path for name, key in shown.items()]
     return Sample(**vars(open_masked(read, folder, room)), row=row)
+
+
+def _with_columns(row: IntermediateStage, sampling: Sampling, store: Store) -> dict[str, str]:
+    """Return the inputs that decide what a row masks, by name.
+
+    If only the passages that its training read have columns, those of the sample are computed, and
+    the corpus is the sample of the input "whole".
+    """
+    inputs, part = row.read_by_policy, ""
+    for name, key in row.read_by_policy.items():
+        known = store.peek(key) if name.startswith(ANNOTATE) else None
+        if known is None or READS not in known["record"]["params"]:
+            continue
+        part = derive(store, "corpus-sample", row.label, sampling, {"corpus": row.corpus}).key
+        params = replace(params_of(known["record"], ReaderParams), reads=None)
+        read = {k: v for k, v in known["record"]["inputs"].items() if not k.startswith(SHARD)}
+        inputs[name] = derive(store, "annotate", row.label, params, read | {"corpus": part}).key
+    return inputs | {"corpus": part, "whole": row.corpus} if part else inputs
 
 
 def _limits(row: IntermediateStage, store: Store) -> tuple[int, int] | None:

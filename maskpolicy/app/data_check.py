@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
 from maskpolicy.analyses.masked_sample import (
     DECIDING_PREFIXES,
+    READS,
     MaskedSample,
     Sampling,
     masked_params,
@@ -35,7 +37,7 @@ from maskpolicy.pipeline.graph.events import Listener, Outcome
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Local, Stage
 from maskpolicy.pipeline.stages.evaluation import AUDIT, read_examples
-from maskpolicy.pipeline.stages.params import IntermediateParams
+from maskpolicy.pipeline.stages.params import IntermediateParams, ReaderParams
 from maskpolicy.pipeline.stages.preparation import SHARD
 from maskpolicy.pipeline.stages.training_text import FEEDBACK
 from maskpolicy.pipeline.store.artifacts import Artifact, available
@@ -160,7 +162,8 @@ class DataCheck:
     def _is_whole(self, annotate: Stage) -> bool:
         """Return whether columns are computed for a whole corpus: it is small, or has them."""
         count = len(self._passages(annotate.inputs["corpus"]))
-        return count <= self.sampling.passages or self.prepared.store.has(annotate.key)
+        is_small = count <= self.sampling.passages
+        return READS not in annotate.keyed and (is_small or self.prepared.store.has(annotate.key))
 
     def _sample(self, corpus: Stage) -> Stage:
         return Stage("corpus-sample", corpus.label, self.sampling, {"corpus": corpus})
@@ -170,7 +173,8 @@ class DataCheck:
         inputs = {k: each for k, each in annotate.inputs.items() if not k.startswith(SHARD)}
         inputs["corpus"] = self._sample(inputs["corpus"])
         label = f"{annotate.label}, {self.sampling.passages} passages"
-        return replace(annotate, label=label, inputs=inputs)
+        params = replace(cast(ReaderParams, annotate.params), reads=None)
+        return replace(annotate, label=label, inputs=inputs, params=params)
 
     def compute(self, workers: int, bars: AbstractContextManager[Listener]) -> list[Outcome]:
         """Compute the stages, with `workers` processes for each, and return their outcomes."""

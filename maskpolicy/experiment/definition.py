@@ -208,6 +208,7 @@ class Experiment:
     keep_models: tuple[str, ...]  # stages whose weights stay, e.g. "finetune"
     # steps of the intermediate stage after which its model is fine-tuned as well
     checkpoint_steps: tuple[int, ...]
+    annotate: Literal["all", "read"]  # the passages that get a policy's columns
     world: dict[str, Any]  # settings of the embedded world
     tracker: str | None  # e.g. tensorboard: writes the losses of every training to logs/
     resources: Resources  # in no key and in no result

@@ -84,6 +84,9 @@ class File:
     checkpoint_steps: tuple[Count, ...] = ()
     # the same, in words of the corpus instead of steps: numbers, or 500k, 10M
     checkpoint_words: Annotated[Any, Stated("a list of numbers of words")] = ()
+    # the passages whose entities, scores etc. a policy computes first: all, or only those that the
+    # intermediate stage reads (then other steps, batch sizes and seeds share nothing)
+    annotate: Literal["all", "read"] = "all"
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
     # GPUs, processes and cores of each kind of stage; they change rounding and dropout
@@ -202,6 +205,7 @@ def make_experiment(
         plugins=plugins,
         keep_models=file.keep_models,
         checkpoint_steps=_checkpoint_steps(file, policies, trainings, where),
+        annotate=file.annotate,
         world=world,
         tracker=file.tracker,
         resources=budgets.resources_block(file.resources, at(where, "resources")),

@@ -152,10 +152,10 @@ ANNOTATE: Hook[Callable[[Sequence[Passage], Path | None], _Columns] | None] = Ho
     "annotate",
     None,
     "columns that `select` reads from `passage.columns`, arrays of one type, one for each passage: "
-    "spans, or numbers that go with them. Runs once for each corpus, in shards and over processes; "
-    "the result is an artifact of its own. `fitted` is the folder of a learned policy, or None. A "
-    "method with a parameter `statistics` gets the statistics of the corpus "
-    "(`maskpolicy.Statistics`)",
+    "spans, or numbers that go with them. Runs once for each corpus (with `annotate: read`, for "
+    "each training), in shards and over processes; the result is an artifact of its own. `fitted` "
+    "is the folder of a learned policy, or None. A method with a parameter `statistics` gets the "
+    "statistics of the corpus (`maskpolicy.Statistics`)",
     takes=("passages", "fitted"),
     may_take=(STATISTICS,),
     gives="dict[str, list[NDArray]]",

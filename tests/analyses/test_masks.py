@@ -290,6 +290,23 @@ def test_a_row_that_masks_nothing_in_the_sample_is_noted(call, refused, tmp_path
     assert call(*words, f"seed={first.index(1)}", "-q")[0] == 0
 
 
+def test_passages_that_were_not_read_are_annotated_to_be_sampled(call, tmp_path):
+    texts = [f"Karl met Anna in {1900 + year} at the mill." for year in range(30)]
+    (tmp_path / "two.txt").write_text("\n\n".join(texts))
+    (tmp_path / "it.yaml").write_text(RARE.replace("Boats go", "19.."))
+    found, store = [], ("--store", tmp_path / "store")
+    for annotate in ("all", "read"):
+        words = (tmp_path / "it.yaml", f"annotate={annotate}", *store)
+        code, *said = call("run", *words, "--out", tmp_path / annotate)
+        assert code == 0, said
+        rows = json.loads(call("check", *words, "--passages", 5, "--json")[1])["rows"]
+        read = [read_run(tmp_path / annotate)], Sampling(passages=20), Store(tmp_path / "store")
+        (sample,), _, _ = masked_sample.samples(*read)
+        found.append((rows, list(sample.in_characters())))
+    assert found[0] == found[1]
+    assert len(found[1][1]) == 20 and all(spans for _, spans in found[1][1])
+
+
 TEXT = "The U.S. war (1934-1950) ended inside Rome, Italy."
 
 

@@ -23,6 +23,7 @@ from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.data.corpus import annotation, passages
 from maskpolicy.data.corpus.passages import INDEX_FILE, PASSAGES_FILE, Passages, open_arrays
 from maskpolicy.experiment.parse import make_experiment
+from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
 from maskpolicy.pipeline.graph.events import silent
 from maskpolicy.pipeline.graph.execution import execute
@@ -141,6 +142,29 @@ def test_shards_of_a_file_have_the_passages_and_columns_of_the_whole(
     path = write(tmp_path, name, FORMATS[name])
     corpus, _ = both(folder, [path], 0.0006)[0]
     assert len(shards_of(corpus)) > 3
+
+
+def test_passages_that_are_not_read_need_no_columns(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(annotation, "BATCH", 4)
+    path, found = write(tmp_path, "a.txt", FORMATS["a.txt"]), []
+    spec = {"steps": 3, "batch_size": 2, "warmup": 1}
+    for annotate, shard_mb in (("all", 0), ("read", 0), ("read", 0.0006)):
+        corpus = {"files": [str(path)], "words": 12, "shard_mb": shard_mb}
+        keys = {"corpus": corpus, "intermediate": spec, "annotate": annotate}
+        made = small.without_tasks(tmp_path, "salient-span", **keys)
+        store = Store(tmp_path / "store")
+        graph = stages.build(made, store.hash_file, store.cut_file)
+        training = graph.pretrained["salient-span", 0]
+        columns = training.inputs["annotate"]
+        compute([columns, training], store)
+        weights = (store.path(training.key) / "model.safetensors").read_bytes()
+        found.append((weights, contents(store.path(columns.key))["entities"]))
+    assert found[1] == found[2] and found[1][0] == found[0][0]
+    order = Order(Passages.open(store.path(training.inputs["corpus"].key)).lengths, 2, 0)
+    read = {item for number in range(3) for item, _ in order.step(number)}
+    for item, (every, own) in enumerate(zip(found[0][1], found[1][1], strict=True)):
+        assert own == (every if item in read else (every[0], []))
+    assert 0 < sum(len(own) > 0 for _, own in found[1][1]) < sum(len(e) > 0 for _, e in found[0][1])
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.tsv"])

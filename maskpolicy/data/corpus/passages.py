@@ -10,7 +10,7 @@ from errno import EMFILE
 from functools import cached_property, partial
 from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ INDEX_FILE = "index.json"  # of passages in several files
 FILES = "files"  # in the index: the files and their numbers of passages
 COLUMNS = "columns"  # in the index: the arrays of all files; by default, those of the first
 LANGUAGE = "language"  # the array of the languages, which files of English text lack
+Row: TypeAlias = dict[str, NDArray[Any]]  # the arrays of one passage, by name
 _OF_TOKENS = ("tokens", "offsets", "words", "sentences")  # as in `Passage`
 FIXED = frozenset({"ids", "texts", *_OF_TOKENS, LANGUAGE})
 """The arrays of a corpus that are not columns."""
@@ -141,6 +142,36 @@ class Passages(Sequence[Passage]):
         if len(self) <= self.remembered:
             self._cache[index] = passage
         return passage
+
+
+class Chosen(Sequence[Passage]):
+    """Some passages of a corpus, which are read on access."""
+
+    def __init__(self, passages: Passages, items: NDArray[np.int64]) -> None:
+        """Choose the passages at the places `items`, (n,), ascending."""
+        self.passages, self.items = passages, items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Chosen(self.passages, self.items[index])
+        return self.passages[int(self.items[index])]
+
+    def spread(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yield `rows`, one of each chosen passage, and empty rows of the other passages."""
+        first, is_chosen = next(rows, {}), np.zeros(len(self.passages), np.bool_)
+        empty, rows = {name: array[:0] for name, array in first.items()}, chain([first], rows)
+        is_chosen[self.items] = True
+        for is_next in is_chosen:
+            yield next(rows) if is_next else empty
+
+
+def rows_of(columns: Mapping[str, Sequence[NDArray[Any]]]) -> Iterator[Row]:
+    """Yield the columns of each passage."""
+    for row in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, row, strict=True))
 
 
 def open_arrays(folder: Path) -> Mapping[str, Rows]:

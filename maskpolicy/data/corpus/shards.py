@@ -157,7 +157,7 @@ def _check(arrays: Mapping[str, Ragged], first: Mapping[str, Ragged], before: in
 def share(total: int, number: int, count: int) -> slice:
     """Return the passages of `total` that shard `number` of `count` annotates.
 
-    They are whole batches: a policy sees the same batches as without shards.
+    They are whole batches: a policy that annotates all passages sees the same as without shards.
     """
     batches = math.ceil(total / BATCH)
     begin, end = (batches * at // count * BATCH for at in (number, number + 1))

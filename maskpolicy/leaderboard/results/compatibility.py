@@ -46,6 +46,7 @@ HARMLESS: Mapping[str, str] = {
     "keep_models": "which models stay in the store",
     "checkpoint_steps": "checkpoints, which leaderboards do not read",
     "checkpoint_words": "becomes checkpoint_steps",
+    "annotate": "which passages a policy annotates; those that are read have the same columns",
     "tracker": "writes loss curves",
     "resources": "processes and devices of stages; in no result",
     "slurm": "jobs of a cluster; in no result",

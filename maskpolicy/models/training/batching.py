@@ -101,6 +101,13 @@ class Order:
         lengths = np.minimum(self.lengths[[item for item, _ in pairs]], self.most or np.inf)
         return [pairs[row] for row in self.share.rows(lengths)]
 
+    def items(self, first: int, until: int) -> NDArray[np.int64]:
+        """Return the items, (k,), ascending, that all shares read in steps `first` to `until`."""
+        begin, end, count = first * self.size, until * self.size, len(self.lengths)
+        epochs = range(begin // count, -(-end // count))
+        read = [self._epoch(e)[max(0, begin - e * count) : end - e * count] for e in epochs]
+        return np.unique(np.concatenate(read))
+
     def steps_of(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Return the step, (k,), that holds each of `items`, (k,), in an epoch."""
         places = np.argsort(self._epoch(epoch))[items]  # a permutation and its inverse

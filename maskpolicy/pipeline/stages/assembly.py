@@ -32,6 +32,7 @@ from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     GeneralParams,
     IntermediateParams,
+    Reads,
     Split,
 )
 from maskpolicy.pipeline.stages.policy_inputs import PolicyInputs, policy_params
@@ -39,6 +40,7 @@ from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.pipeline.stages.training_text import FEEDBACK, VALIDATION_PREFIX
 from maskpolicy.pipeline.stages.tuned_rows import TunedRow
 from maskpolicy.plugins import registry
+from maskpolicy.plugins.registry import gives_examples
 
 CellName = TypeVar("CellName", bound=tuple[object, ...])
 ZERO_SHOT = Training(
@@ -299,10 +301,20 @@ class _Builder:
             "model": self.base(run),
             "tokenizer": self.inputs.tokenizer,
             "corpus": self.inputs.text(block).corpus,
-            **self.row_inputs.annotations(block, run),
+            **self.row_inputs.annotations(block, run, reads=self.reads(block, run)),
             **self.row_inputs.select_statistics(block),
             **{f"{VALIDATION_PREFIX}{name}": stage for name, stage in validation.items()},
         }
+
+    def reads(self, block: PolicyBlock, run: int) -> Reads | None:
+        """Steps, batch size and seed of a row's training; None if all passages get columns.
+
+        A policy that gives examples needs all: its order is known only from them.
+        """
+        spec = self.spec(block, run)
+        if self.experiment.annotate == "all" or gives_examples(block.policy) or not spec.steps:
+            return None
+        return spec.steps, spec.batch_size, spec.seed
 
     def feedback(self, block: PolicyBlock, run: int, first: int) -> dict[str, Stage]:
         """The inputs from earlier parts, for the part of a training that begins at step `first`.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.types import Passage
-from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
+from maskpolicy.data.corpus.passages import (
+    PASSAGES_FILE,
+    Chosen,
+    Passages,
+    rows_of,
+    write_passages,
+)
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.models.families import bounded
@@ -63,46 +66,22 @@ def feedback(params: FeedbackParams, inputs: Folders, out: Path, run: StageRun) 
     policy: Any = params.instance()
     annotated = [inputs[ANNOTATE]] if ANNOTATE in inputs else []
     passages = Passages.open(inputs["corpus"], *annotated)
-    items = _read(passages, params)
+    order = Order(passages.lengths, params.spec.batch_size, params.spec.seed)
+    items = order.items(params.first, params.until)
     current, room = _current(params, inputs, len(items), run)
-    chosen = _Chosen(Passages(passages.arrays, remembered=0).cut(room), items)
+    chosen = Chosen(Passages(passages.arrays, remembered=0).cut(room), items)
     if current.guesser is None and params.until == params.spec.steps:
         run.warn(
             "the model's head is new, so it predicts nothing before the first step, and it is not "
             f"asked again: set `every` below the {params.spec.steps} steps"
         )
     columns = reannotated(policy, chosen, current)
-    empty, computed = tuple(rows[0][:0] for rows in columns.values()), set(items.tolist())
-    filled = zip(*columns.values(), strict=True)
-    rows = (next(filled) if place in computed else empty for place in range(len(passages)))
-    write_passages(out / PASSAGES_FILE, (dict(zip(columns, row, strict=True)) for row in rows))
+    write_passages(out / PASSAGES_FILE, chosen.spread(rows_of(columns)))
     if current.state:
         whole = {name: np.asarray(each, order="C") for name, each in current.state.items()}
         save_file(dict(sorted(whole.items())), out / STATE)  # which ignores strides
     work = {"feedback_tokens": current.tokens} if current.tokens else {}
     (out / WORK).write_text(json.dumps(work))
-
-
-def _read(passages: Passages, params: FeedbackParams) -> NDArray[np.int64]:
-    """Return the numbers, (n,), ascending, of the passages that steps `first` to `until` read."""
-    order = Order(passages.lengths, params.spec.batch_size, params.spec.seed)
-    steps = (order.step(number) for number in range(params.first, params.until))
-    return np.unique(np.asarray([item for step in steps for item, _ in step], np.int64))
-
-
-class _Chosen(Sequence[Passage]):
-    """Some passages of a corpus, which are read on access."""
-
-    def __init__(self, passages: Passages, items: NDArray[np.int64]) -> None:
-        self._passages, self._items = passages, items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return _Chosen(self._passages, self._items[index])
-        return self._passages[int(self._items[index])]
 
 
 def _current(

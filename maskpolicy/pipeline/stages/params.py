@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Denoising, Json
@@ -25,6 +25,7 @@ from maskpolicy.plugins import discovery
 Split = Literal["train", "dev", "test"]
 # the kind of stage that reads a split, so that fine-tuning does not depend on files of test
 EXAMPLES = {"train": "train-examples", "dev": "train-examples", "test": "test-examples"}
+Reads: TypeAlias = tuple[int, int, int]  # steps, batch size and seed of a training
 Digests = tuple[tuple[str, str], ...]  # (name, sha256) of each file
 
 
@@ -140,6 +141,7 @@ class ReaderParams(PolicyParams):
     """A policy that reads a corpus, for columns or for statistics."""
 
     depends: Json  # what the result depends on, besides the fields
+    reads: Reads | None = omitted(None)  # the training whose passages have columns; None: all have
 
 
 @dataclass(frozen=True, kw_only=True)

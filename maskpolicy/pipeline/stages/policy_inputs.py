@@ -26,6 +26,7 @@ from maskpolicy.pipeline.stages.params import (
     FinetuneParams,
     FitParams,
     ReaderParams,
+    Reads,
 )
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.pipeline.stages.training_text import ANNOTATE, numbered
@@ -47,26 +48,33 @@ class PolicyInputs:
         self.base, self.text = base, text
 
     def annotations(
-        self, block: PolicyBlock, run: int, text: Text | None = None
+        self,
+        block: PolicyBlock,
+        run: int,
+        text: Text | None = None,
+        reads: Reads | None = None,
     ) -> dict[str, Stage | None]:
         """The columns of a row's policy, or of each of its members, by name of the input.
 
-        They are computed from the row's corpus, or from another `text`.
+        They are computed from the row's corpus, or from another `text`; `reads` as in ReaderParams.
         """
         leaves = [leaf for leaf, _ in leaf_blocks(block, "policies")]
-        found = [self.annotate(leaf, run, text or self.text(leaf)) for leaf in leaves]
+        found = [self.annotate(leaf, run, text or self.text(leaf), reads) for leaf in leaves]
         return dict(zip(numbered(ANNOTATE, len(leaves)), found, strict=True))
 
-    def annotate(self, block: PolicyBlock, run: int, text: Text) -> Stage | None:
+    def annotate(
+        self, block: PolicyBlock, run: int, text: Text, reads: Reads | None
+    ) -> Stage | None:
         """The columns that a policy computes from a text, or None."""
         policy = block.policy
         if hooks.ANNOTATE.of(policy) is None:
             return None
         fit = self.fit(block, run) if learned_policies.is_learned(block) else None
-        reads = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
-        statistics = self.statistics(block) if reads else None
-        params = reader(block)
-        label = block.label if fit is None else f"{block.label}, run {run}"
+        asks = hooks.STATISTICS in hooks.ANNOTATE.extra(policy)
+        statistics = self.statistics(block) if asks else None
+        params = replace(reader(block), reads=reads)
+        is_shared = fit is None and reads is None
+        label = block.label if is_shared else f"{block.label}, run {run}"
         label = f"{label}, {text.label}" if text.label else label
         return self.inputs.over("annotate", label, params, text, fit=fit, statistics=statistics)
 

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from math import inf
 from pathlib import Path
 
 import numpy as np
 
 from maskpolicy.core import hub
 from maskpolicy.core.errors import DataError
-from maskpolicy.core.types import Spans
 from maskpolicy.data.corpus import annotation, documents, shards, sums
 from maskpolicy.data.corpus.documents import HubSource, Source
 from maskpolicy.data.corpus.mixing import mix
 from maskpolicy.data.corpus.passages import (
     PASSAGES_FILE,
+    Chosen,
     Passages,
+    Row,
     open_arrays,
     packed,
     passage_rows,
+    rows_of,
     write_passages,
 )
 from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
+from maskpolicy.models.training.batching import Order
 from maskpolicy.models.training.specials import added_by_user, added_ends
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
@@ -156,7 +160,8 @@ def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -
 @stage("annotate-shard")
 def annotate_shard(params: ShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Compute a policy's columns for a part of a corpus."""
-    write_passages(out / PASSAGES_FILE, _columns(params, _share(params, inputs), inputs, run))
+    columns = _columns(params, inputs, run, params.number, params.count)
+    write_passages(out / PASSAGES_FILE, columns)
 
 
 @stage("annotate")
@@ -168,28 +173,36 @@ def annotate(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) ->
     if folders := _shard_folders(inputs):
         arrays = shards.merge(folders, out)
     else:
-        opened = Passages.open(inputs["corpus"])
-        write_passages(out / PASSAGES_FILE, _columns(params, opened, inputs, run))
+        write_passages(out / PASSAGES_FILE, _columns(params, inputs, run))
         arrays = open_arrays(out)
     if not any(array.lengths.any() for array in arrays.values()):
+        count, (steps, size, _) = len(Passages.open(inputs["corpus"])), params.reads or (1, inf, 0)
         raise DataError(
-            f"policy {params.policy}: found nothing in {len(Passages.open(inputs['corpus']))} "
+            f"policy {params.policy}: found nothing in {min(count, steps * size)} "
             f"passages ({run.name}): it has nothing to mask in this text: name other text or "
             "another policy"
         )
 
 
 def _columns(
-    params: ReaderParams, passages: Passages, inputs: Folders, run: StageRun
-) -> Iterator[dict[str, Spans]]:
-    """Yield a policy's columns of each passage."""
-    policy = params.instance()
-    once = Passages(passages.arrays, remembered=0)
+    params: ReaderParams, inputs: Folders, run: StageRun, number: int = 0, count: int = 1
+) -> Iterator[Row]:
+    """Yield a policy's columns of each passage of a shard, empty for one that is not read."""
+    passages = Passages.open(inputs["corpus"])
+    part = shards.share(len(passages), number, count)
+    once = Passages(passages[part].arrays, remembered=0)
     statistics = Statistics.open(inputs[STATISTICS]) if STATISTICS in inputs else None
     more = (inputs.get("fit"), run.workers, run.progress, statistics)
-    for columns in annotation.batches(policy, once, *more):
-        for row in zip(*columns.values(), strict=True):
-            yield dict(zip(columns, row, strict=True))
+    if params.reads is None:
+        batches = annotation.batches(params.instance(), once, *more)
+        return chain.from_iterable(map(rows_of, batches))
+    steps, size, seed = params.reads
+    read = Order(passages.lengths, size, seed).items(0, steps) - part.start
+    read = read[(read >= 0) & (read < len(once))]
+    # one passage at least, because empty rows have the types of its columns
+    annotated = Chosen(once, read if len(read) else np.arange(min(1, len(once))))
+    batches = annotation.batches(params.instance(), annotated, *more)
+    return Chosen(once, read).spread(chain.from_iterable(map(rows_of, batches)))
 
 
 @stage("count-shard")
