@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=10, help="pairs of each paradigm")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--whole", action="store_true", help="also all pairs once, by the clock")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     every = read_split(TaskBlock("blimp", "blimp", {}), "test", given.data).examples
@@ -55,6 +56,11 @@ def main() -> None:
         f"\nlargest difference of two scores: {np.abs(scores[LOOP] - scores[OURS]).max():.1e} nats"
     )
     print(f"time of maskpolicy over that of its matrix products: {rates[2].over(rates[1])}")
+    if given.whole:
+        started, texts = time.perf_counter(), [c for one in every for c in one.choices]
+        _ours(model, tokenizer, texts)
+        minutes = (time.perf_counter() - started) / 60
+        print(f"all {len(every):,} pairs on {given.threads} threads: {minutes:.1f} minutes")
 
 
 def _timed(name: str, scores: dict[str, Any], work: Any, texts: int) -> tuple[float, float, str]:

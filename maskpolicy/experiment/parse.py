@@ -84,8 +84,8 @@ class File:
     checkpoint_steps: tuple[Count, ...] = ()
     # the same, in words of the corpus instead of steps: numbers, or 500k, 10M
     checkpoint_words: Annotated[Any, Stated("a list of numbers of words")] = ()
-    # the passages whose entities, scores etc. a policy computes first: all, or only those that the
-    # intermediate stage reads (then other steps, batch sizes and seeds share nothing)
+    # which passages a policy annotates (entities, scores etc.): all, or those that the intermediate
+    # stage reads; then rows of other steps or seeds share no annotation
     annotate: Literal["all", "read"] = "all"
     world: dict[str, Any] = field(default_factory=dict)  # settings of the embedded world
     tracker: Tracker | None = None  # writes the losses of every training below logs/
