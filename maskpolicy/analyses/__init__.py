@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from maskpolicy.analyses import plots
 from maskpolicy.analyses.plots import PLOTS, Plot
 from maskpolicy.core import markdown
-from maskpolicy.core.errors import DataError
-from maskpolicy.core.files import claim_folder, read_json, write_file
+from maskpolicy.core.files import claim_folder, json_or_none, write_file
 from maskpolicy.core.lazy import offers
 from maskpolicy.core.markdown import shown, title
 from maskpolicy.core.types import Json
@@ -136,20 +135,13 @@ def save(
         files |= plots.draw(findings.plots, rows=rows)
     if findings.figures:
         files["html"] = render(findings, name).encode()
-    for ending in ENDINGS - files.keys() if _is_saved(out / f"{name}.json", name) else ():
+    saved = json_or_none(out / f"{name}.json")  # earlier findings, or data of the user
+    is_ours = isinstance(saved, dict) and saved.get("analysis") == name
+    for ending in ENDINGS - files.keys() if is_ours else ():
         (out / f"{name}.{ending}").unlink(missing_ok=True)
     for ending in reversed(files):
         write_file(out / f"{name}.{ending}", files[ending])
     return [out / f"{name}.{ending}" for ending in files]
-
-
-def _is_saved(path: Path, name: str) -> bool:
-    """Return whether a file holds earlier findings of an analysis and not data of the user."""
-    try:
-        found = read_json(path) if path.is_file() else None
-    except DataError:
-        return False
-    return isinstance(found, dict) and found.get("analysis") == name
 
 
 def to_json(findings: Findings, name: str) -> Json:

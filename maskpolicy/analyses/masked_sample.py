@@ -18,15 +18,13 @@ from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.types import Denoising, Json, Spans, as_spans
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
-from maskpolicy.experiment.definition import ENCODER, PolicyBlock
+from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_depends, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
 from maskpolicy.masking.denoising import masked_spans
 from maskpolicy.masking.selection import Masker, check_repeats
 from maskpolicy.masking.sentinels import Marks
-from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.training.batching import Order
-from maskpolicy.models.training.specials import Specials
 from maskpolicy.models.training.steps import examples_of
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage, version_of
 from maskpolicy.pipeline.stages.params import IntermediateParams, PolicyParams, ReaderParams
@@ -310,15 +308,13 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
             "its masks depend on predictions of the model in training, which are deleted after "
             "use: they cannot be sampled"
         )
-    if row.version != version_of("intermediate"):
+    if row.version != version_of("intermediate") or LIMITS_FACT not in row.facts:
         raise ConfigError(
             "it was trained by a version of maskpolicy that masks differently: run its experiment "
             "again"
         )
-    facts = row.facts
-    limits = facts[LIMITS_FACT] if LIMITS_FACT in facts else _limits(row, store)
-    room = facts.get(ROOM_FACT)
-    params = masked_params(row.params, sampling, room, limits)
+    room = row.facts.get(ROOM_FACT)
+    params = masked_params(row.params, sampling, room, row.facts[LIMITS_FACT])
     inputs = _with_columns(row, sampling, store)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {k: key for k, key in inputs.items() if not k.startswith((STATISTICS, "whole"))}
@@ -342,18 +338,6 @@ def _with_columns(row: IntermediateStage, sampling: Sampling, store: Store) -> d
         read = {k: v for k, v in known["record"]["inputs"].items() if not k.startswith(SHARD)}
         inputs[name] = derive(store, "annotate", row.label, params, read | {"corpus": part}).key
     return inputs | {"corpus": part, "whole": row.corpus} if part else inputs
-
-
-def _limits(row: IntermediateStage, store: Store) -> tuple[int, int] | None:
-    """Return the limits of a training that recorded none, as by older versions of maskpolicy.
-
-    Assumes that max_target does not exceed the model's positions. Raises StoreError.
-    """
-    if row.params.kind == ENCODER:
-        return None
-    tokenizer, corpus = (available(store, row.inputs[n], n).path for n in ("tokenizer", "corpus"))
-    longest = int(Passages.open(corpus).lengths.max(initial=0))
-    return Specials.of(load_tokenizer(str(tokenizer))).limits(row.params.spec, longest)
 
 
 def unchanged_block(params: PolicyParams, run: Run, training: str) -> PolicyBlock:

@@ -79,7 +79,8 @@ def run(
     _check_arguments(overrides, jobs, threads)
     _hide_bars_of_libraries()
     store = _place(store)
-    jobs = jobs or _default_jobs()
+    if jobs is None and hasattr(sys.modules.get("__main__"), "__file__"):
+        jobs = 1  # a script: a new process would import it, and so start the experiment again
     with threads_kept(), one_early(jobs) as early:
         folder, place = (None if path is None else Path(path) for path in (out, cache))
         files, cells = list(map(Path, _texts(plugins))), list(_texts(only))
@@ -273,14 +274,6 @@ def _bars(
     if not shown:
         return nullcontext(silent)
     return RunProgress(Console(stderr=True), targets, store, jobs, failures=failures)
-
-
-def _default_jobs() -> int | None:
-    """Return None (as many as suit the machine) in a notebook, and 1 in a script.
-
-    A new process would import the script again, and so start the experiment again.
-    """
-    return 1 if hasattr(sys.modules.get("__main__"), "__file__") else None
 
 
 def _place(store: str | Path | None) -> str | Path:

@@ -258,10 +258,11 @@ def _warn_if_replaced(out: Path, stage: Stage) -> None:
     log.warning("%s: will be replaced: it was made with other settings (%s)", out, differ)
 
 
-def export(prepared: Prepared, name: str = "") -> None:
+def export(prepared: Prepared, name: str = "") -> str:
     """Write model, tokenizer and card to the folder, atomically; raises StoreError.
 
-    The card shows the model's `name` on the Hub, if there is one.
+    The card shows the model's `name` on the Hub, if there is one. Returns a line about the
+    validation loss, or "" if there is none.
     """
     planned, stage, store, out = prepared.experiment, prepared.stage, prepared.store, prepared.out
     artifact, tokenizer = (available(store, each.key, each.name) for each in prepared.targets)
@@ -287,12 +288,6 @@ def export(prepared: Prepared, name: str = "") -> None:
         validation=validation,
     )
     place(out, (tokenizer.path, artifact.path), about, record)
-
-
-def validation_line(prepared: Prepared) -> str:
-    """Return a line about the validation loss of the finished training, or "" if it has none."""
-    stage = prepared.stage
-    validation = validation_of(available(prepared.store, stage.key, stage.name).manifest)
     return validation_sentence(validation) if validation else ""
 
 

@@ -209,16 +209,7 @@ def _packed(path: Path) -> list[Path]:
 
 
 def _unpacked(file: Path, target: Path) -> list[Path]:
-    """Unpack a file to a folder, and return the folders of its runs; raises DataError."""
-    _extract(file, target)
-    runs = sorted(each.parent for each in target.glob("*/results") if each.is_dir())
-    if not runs:
-        raise DataError(f"{file}: has no folder with results: make it with `pack`")
-    return runs
-
-
-def _extract(file: Path, target: Path) -> None:
-    """Unpack a zip file to a folder; raises DataError if it is not safe to unpack."""
+    """Unpack a zip file to a folder, and return the folders of its runs; raises DataError."""
     if not file.is_file():
         raise DataError(f"{file}: no such file: name a zip file that `pack` wrote")
     try:
@@ -237,6 +228,10 @@ def _extract(file: Path, target: Path) -> None:
             packed.extractall(target)  # which writes links as files, and no more than file_size
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, *_BROKEN) as error:
         raise DataError(f"{file}: cannot be read as a zip file: {error}") from error
+    runs = sorted(each.parent for each in target.glob("*/results") if each.is_dir())
+    if not runs:
+        raise DataError(f"{file}: has no folder with results: make it with `pack`")
+    return runs
 
 
 def push(

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from maskpolicy.core.errors import MaskpolicyError
 from maskpolicy.core.types import Json
 from maskpolicy.data.taskfiles import examples
-from maskpolicy.experiment.definition import HUB, WORLD
+from maskpolicy.experiment.definition import HUB, WORLD, Experiment, TaskBlock
 from maskpolicy.experiment.task_kinds import PAIRS, kind_of
 from maskpolicy.leaderboard import comparisons, stats
 from maskpolicy.leaderboard.comparisons import FEWEST, ONE_GROUP, WHOLE
@@ -24,12 +23,9 @@ from maskpolicy.leaderboard.results import predictions
 from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.leaderboard.results.predictions import CellAnswers
 from maskpolicy.leaderboard.stats import Difference
+from maskpolicy.pipeline.stages import Graph
+from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.plugins.discovery import find_metric, find_plugin
-
-if TYPE_CHECKING:
-    from maskpolicy.experiment.definition import Experiment, TaskBlock
-    from maskpolicy.pipeline.stages import Graph
-    from maskpolicy.pipeline.store.artifacts import Store
 
 WANTED = 2.0  # difference in points for which the needed seeds are computed
 MOST = 200  # the largest number of seeds considered

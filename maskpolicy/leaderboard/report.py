@@ -118,7 +118,10 @@ def to_json(board: Board, *, work: bool = False) -> Json:
             column: {label: [one.low, one.high] for label, one in ranks.items()}
             for column, ranks in board.standings.items()
         },
-        "tied_with_best": tied_with_best(board),
+        "tied_with_best": {
+            column: [label for label, one in ranks.items() if one.is_tied_with_best]
+            for column, ranks in board.standings.items()
+        },
         "pairs": [_versus(each) for each in board.pairs],
         "notes": list(board.notes),
     }
@@ -147,14 +150,6 @@ def _majority(board: Board) -> dict[str, float]:
     means = {average_label(group): board.majority_average(group) for group in board.groups}
     scores |= {title: mean for title, mean in means.items() if mean is not None}
     return {title: round(score, _DIGITS) for title, score in scores.items()}
-
-
-def tied_with_best(board: Board) -> dict[str, list[str]]:
-    """Return, by task or average, the rows that no other row beats significantly."""
-    return {
-        column: [label for label, one in ranks.items() if one.is_tied_with_best]
-        for column, ranks in board.standings.items()
-    }
 
 
 def to_pairs(board: Board) -> Table | str:

@@ -276,10 +276,6 @@ def test_a_row_that_masks_nothing_in_the_sample_is_noted(call, refused, tmp_path
     assert call(*words, *store)[0] == 0
     read = [read_run(tmp_path / "out")], Store(tmp_path / "store")
     every, _, _ = masked_sample.samples(read[0], Sampling(), read[1])
-    (row,), _ = masked_sample.intermediate_stages(*read)
-    assert masked_sample._limits(row, read[1]) == tuple(row.facts["limits"])  # of older runs
-    older = masked_sample.sample(replace(row, facts={}), Sampling(), read[1])
-    assert older.flat.tolist() == every[0].flat.tolist()
     assert every[0].tokens.lengths.tolist() == [6, 6]
     assert np.diff(every[0].flat).tolist() == [[1]]  # as many tokens as the target holds
     first = [Sampling(passages=1, seed=seed).places(2)[0] for seed in range(20)]

@@ -296,4 +296,4 @@ def test_a_row_without_a_test_has_no_rank_and_counts_where_it_has_a_score(tmp_pa
     shown = dict(zip(board.standings, report.ranks_of(board, row), strict=True))
     assert shown["nq"] == shown["mean of closed-book"] == "–"
     assert shown["zsre"] == "no test"
-    assert "random" not in report.tied_with_best(board)["nq"]
+    assert "random" not in report.to_json(board)["tied_with_best"]["nq"]

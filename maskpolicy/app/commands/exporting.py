@@ -70,10 +70,10 @@ def pretrain(
     bars = RunProgress(notes, targets, artifacts, failures=False, detail=amount)
     outcomes = own_text.compute(prepared, workers, bars)
     end(outcomes)
-    own_text.export(prepared, hub.push or "")
+    line = own_text.export(prepared, hub.push or "")
     seconds, screen = time.monotonic() - started, console()
     screen.print(progress.to_table(progress.parts(outcomes, seconds), seconds))
-    if line := own_text.validation_line(prepared):
+    if line:
         screen.print(line, soft_wrap=True, highlight=False)
     screen.print(f"written to {prepared.out}", soft_wrap=True)
     hub.upload(prepared.out, "model")

@@ -39,8 +39,10 @@ def list_(
         raise ConfigError(unknown("list", what, WHAT))
     if markdown and what not in ("policies", "keys", "hooks"):
         raise ConfigError("--markdown: is for policies, keys and hooks; --json is for any list")
-    if what == "hooks":
-        _print_hooks(as_json=as_json, markdown=markdown)
+    if what == "hooks" and markdown:
+        typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
+    elif what == "hooks":
+        _print(hooks.listed(), as_json=as_json)
     elif what == "keys" or markdown:
         _print_keys(plugin or (), what, as_json=as_json, markdown=markdown)
     elif what == "models":
@@ -111,13 +113,6 @@ def _print_keys(files: Sequence[Path], what: str, *, as_json: bool, markdown: bo
         defaults = "\n".join([reference.default(key), *cases])
         shown.add_row(block, key.name, key.type, defaults, key.meaning)
     console().print(shown)
-
-
-def _print_hooks(*, as_json: bool, markdown: bool) -> None:
-    if markdown:
-        typer.echo("\n\n".join(f"{kind}:\n\n{hooks.table(kind)}" for kind in hooks.HOOKS))
-    else:
-        _print(hooks.listed(), as_json=as_json)
 
 
 def _models() -> list[dict[str, Json]]:

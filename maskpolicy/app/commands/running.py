@@ -27,12 +27,9 @@ from maskpolicy.pipeline.store import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
     from maskpolicy.app.contents import FinishedRun
     from maskpolicy.app.file_to_folder import Prepared
-    from maskpolicy.app.progress import Detail, StageSummary
-    from maskpolicy.pipeline.executors.engines import Executor
+    from maskpolicy.app.progress import StageSummary
 
 
 def run(
@@ -64,14 +61,21 @@ def run(
     """Run an experiment and print its leaderboard; the same command continues where it stopped."""
     started = time.monotonic()
     from maskpolicy.pipeline.executors import local
-    from maskpolicy.pipeline.executors.engines import LOCAL
+    from maskpolicy.pipeline.executors.engines import LOCAL, SLURM, check_jobs, parsed
 
-    chosen = _executor(executor, jobs, dry_run=dry_run)
+    chosen = parsed(executor, jobs)
+    if dry_run and chosen.name != SLURM:
+        raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
+    if jobs is not None:
+        check_jobs(jobs)
     with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
-        from maskpolicy.app import file_to_folder
-        from maskpolicy.app.progress import RunProgress
+        from maskpolicy.app.progress import Display, RunProgress
 
-        prepared, notes, amount = _prepared(experiment, out, detail, is_dry=dry_run, verify=verify)
+        notes, amount = detail.notes()
+        with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
+            from maskpolicy.app import file_to_folder
+
+            prepared = file_to_folder.prepare(experiment, out, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
             jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
         if dry_run:
@@ -87,35 +91,6 @@ def run(
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
     _print(finished, took, seconds, jobs, show_page=show_page)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, finished))
-
-
-def _prepared(
-    experiment: ExperimentOptions,
-    out: Path | None,
-    detail: DetailOptions,
-    is_dry: bool,
-    verify: bool,
-) -> tuple[Prepared, Console, Detail]:
-    """Read and plan an experiment; return it with the console for progress, and the detail."""
-    from maskpolicy.app.progress import Display
-
-    notes, amount = detail.notes()
-    with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
-        from maskpolicy.app import file_to_folder
-
-        return file_to_folder.prepare(experiment, out, is_dry=is_dry, verify=verify), notes, amount
-
-
-def _executor(executor: str, jobs: int | None, *, dry_run: bool) -> Executor:
-    """Return an executor; raises ConfigError for options that it does not have."""
-    from maskpolicy.pipeline.executors.engines import SLURM, check_jobs, parsed
-
-    chosen = parsed(executor, jobs)
-    if dry_run and chosen.name != SLURM:
-        raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
-    if jobs is not None:
-        check_jobs(jobs)
-    return chosen
 
 
 def _print_scripts(prepared: Prepared) -> None:
@@ -138,27 +113,21 @@ def _print(
     show_page: bool,
 ) -> None:
     """Print the leaderboard, the table of times, and where the files are; open the page."""
+    import webbrowser
+
     from maskpolicy.app import progress
     from maskpolicy.app.contents import PAGE
 
-    screen = console()
+    screen, page = console(), finished.folder / PAGE
     printed.leaderboard(finished.board, screen, gaps=False)  # failures are printed already
     screen.print(progress.to_table(took, seconds, jobs))
     screen.print(f"written to {finished.folder}", soft_wrap=True)
-    screen.print(f"page: {finished.folder / PAGE}", soft_wrap=True)
+    screen.print(f"page: {page}", soft_wrap=True)
     command = ["maskpolicy", "analyze", "all", str(finished.folder)]
     for file in finished.experiment.plugins:  # commands load no file that only a run names
         command += ["--plugin", from_here(file)]
     if finished.store.place != str(Path(DEFAULT).absolute()):
         command += ["--store", finished.store.place]
     screen.print(f"to explain the scores: {shlex.join(command)}", soft_wrap=True)
-    if show_page:
-        _open(finished.folder / PAGE)
-
-
-def _open(page: Path) -> None:
-    """Open a page in the browser; print a line if there is none."""
-    import webbrowser
-
-    if not webbrowser.open(page.resolve().as_uri()):
+    if show_page and not webbrowser.open(page.resolve().as_uri()):
         typer.echo(f"--open: there is no browser here: open {page} elsewhere", err=True)

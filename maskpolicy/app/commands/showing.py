@@ -89,12 +89,16 @@ def show(
     if progress >= 1:
         raise ConfigError(f"--progress: must be below 1, not {progress:g}")
     texts = _texts(text, file)
+    first, *others = policies
+    keys = [word for word in others if "=" in word.partition(" ")[0]]
+    rows = dict.fromkeys([first, *(word for word in others if word not in keys)])
     discovery.load_files(plugin or (), fresh=True)
     with packing.opened([run] if run else []) as runs:
         artifacts = store.open_writable(runs.kept)  # a temporary one is removed with this variable
         with runs.naming(artifacts):
             folder = runs.only() if run else None
-            maskings = _maskings(policies, folder, model, language, artifacts)
+            about = keys, folder, model, language, artifacts
+            maskings = {row: _masking(row, *about) for row in rows}
     if unmask is not None:
         if model is None or preview.kind_of(model) != ENCODER:
             raise ConfigError("--unmask: needs the weights of an encoder: --model NAME_OR_DIR")
@@ -165,20 +169,6 @@ def _texts(text: str | None, file: Path | None) -> list[str]:
     if not texts:
         raise DataError(f"{file}: has no text")
     return texts
-
-
-def _maskings(
-    words: Sequence[str],
-    run: Path | None,
-    model: str | None,
-    language: str | None,
-    artifacts: Store,
-) -> dict[str, Masking]:
-    """Return the masking of each row; `words` are rows, and keys for all of them."""
-    first, *others = words
-    keys = [word for word in others if "=" in word.partition(" ")[0]]
-    rows = dict.fromkeys([first, *(word for word in others if word not in keys)])
-    return {row: _masking(row, keys, run, model, language, artifacts) for row in rows}
 
 
 def _masking(

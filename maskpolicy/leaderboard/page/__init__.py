@@ -165,7 +165,8 @@ def _reported(table: Table) -> Json:
     Numbers are shown only if all cells use the paper's model, and only for closed-book columns
     with the data set's own questions, not those of the embedded world.
     """
-    known = load_reported()
+    text = resources.files(__package__).joinpath("reported.json").read_text("utf-8")
+    known = json.loads(text)  # {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}
     cells = (cell for row in table.board.rows for cell in row.cells.values())
     models = {cell.config.get("model", {}).get("name") for cell in cells}
     if models != {known["model"]}:
@@ -177,12 +178,6 @@ def _reported(table: Table) -> Json:
     ]
     shown = [row for row in rows if any(row["cells"])]
     return {**known, "rows": shown} if shown else None
-
-
-def load_reported() -> Json:
-    """Return reported.json: {"source", "url", "model", "about", "rows": [{"policy", "scores"}]}."""
-    text = resources.files(__package__).joinpath("reported.json").read_text("utf-8")
-    return json.loads(text)
 
 
 @cache

@@ -294,10 +294,8 @@ def _cells(folder: Path, early: bool = False) -> set[str] | None:
             for task in config["tasks"]
             for seed in config["seeds"]
         ]
-        if early:
-            steps = config.get("checkpoint_steps", ())
-            return {early_cell_name(*cell, step) for cell in cells for step in steps}
-        return {cell_name(*cell) for cell in cells}
+        steps = config.get("checkpoint_steps", ()) if early else (None,)
+        return {cell_name(*cell, step) for cell in cells for step in steps}
     except (KeyError, TypeError):
         raise _foreign(folder) from None
 
@@ -306,14 +304,10 @@ def _foreign(folder: Path) -> DataError:
     return DataError(f"{folder / SETTINGS}: not written by `maskpolicy run`: remove it")
 
 
-def cell_name(policy: str, task: str, seed: int) -> str:
-    """Return the name of a cell's files, without extension."""
-    return f"{slug(policy)}--{slug(task)}--{seed}"
-
-
-def early_cell_name(policy: str, task: str, seed: int, step: int) -> str:
-    """Return the name of the file of an early cell, without extension."""
-    return f"{cell_name(policy, task, seed)}--{step}"
+def cell_name(policy: str, task: str, seed: int, step: int | None = None) -> str:
+    """Return the name of a cell's files, without extension; that of an early cell has its step."""
+    name = f"{slug(policy)}--{slug(task)}--{seed}"
+    return name if step is None else f"{name}--{step}"
 
 
 def fingerprint(folder: Path) -> str:

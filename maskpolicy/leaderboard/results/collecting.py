@@ -46,7 +46,6 @@ from maskpolicy.leaderboard.results.cell import (
     Run,
     cell_name,
     dropped,
-    early_cell_name,
     read_result,
     result_bytes,
 )
@@ -103,7 +102,7 @@ def collect(
             _save_answers(result, stage, store, out / "predictions" / f"{name}.jsonl")
     before: dict[str, Result | None] = {}
     for (policy, task, seed, step), stage in graph.early.items():
-        name = early_cell_name(policy, task, seed, step)
+        name = cell_name(policy, task, seed, step)
         path = out / EARLY / f"{name}.json"
         before[name] = _written(find((policy, task, seed), stage, path, {STEP: step}), path)
     for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
@@ -170,8 +169,8 @@ def _result(
         tuning=tuning,
         origin=_origin(task.data),
         code=_code(behind),
-        majority=_about_task(graph.majority.get(task.label), FILE, store),
-        audit=_about_task(graph.audits.get(task.label), AUDIT, store),
+        majority=_output(graph.majority.get(task.label), FILE, store),
+        audit=_output(graph.audits.get(task.label), AUDIT, store),
         shrunk=_shrunk(behind, store),
         weights=_weights(behind, store),
         text=_text(behind, store),
@@ -192,11 +191,13 @@ def _result(
     found = None if outcome.artifact is None else store.file(stage.key, "result.json")
     metrics = None if found is None else Total.from_json(read_json(found))
     error = outcome.error or (None if metrics is not None else "its artifact is not in the store")
-    return replace(result, metrics=metrics, work=_work(behind, store), error=error)
+    trained = next((each for each in behind if each.kind == "intermediate"), None)
+    work = _output(trained, WORK, store)
+    return replace(result, metrics=metrics, work=work, error=error)
 
 
-def _about_task(stage: Stage | None, file: str, store: Store) -> Json:
-    """Return the output of a task's majority or audit stage, or None if it is not in the store."""
+def _output(stage: Stage | None, file: str, store: Store) -> Json:
+    """Return a JSON file of a stage, or None without the stage or if the store lacks it."""
     path = None if stage is None else store.file(stage.key, file)
     return None if path is None else read_json(path)
 
@@ -240,14 +241,6 @@ def _code(behind: Sequence[Stage]) -> Json:
     }
 
 
-def _work(behind: Iterable[Stage], store: Store) -> Json:
-    """Return work.json of the intermediate stage, or None without such a stage."""
-    for stage in behind:
-        if stage.kind == "intermediate" and (path := store.file(stage.key, "work.json")):
-            return read_json(path)
-    return None
-
-
 def _weights(behind: Iterable[Stage], store: Store) -> str | None:
     """Return a digest of the general model's weights, or None if the store has no record of it."""
     base = next((stage for stage in behind if stage.kind in ("general", "pretrained")), None)
@@ -284,10 +277,9 @@ def _chosen(
     candidates.
     """
     choice = stage.inputs[nodes.CHOICE] if block.candidates else None
-    path = None if choice is None else store.file(choice.key, nodes.FILE)
-    if choice is None or path is None:
+    choice_made = _output(choice, nodes.FILE, store)
+    if choice is None or choice_made is None:
         return block, topological([stage]), None
-    choice_made = read_json(path)
     index = int(choice_made["candidate"])
     shares_rest = tunes_only_finetuning(block)
     kinds = ("finetune",) if shares_rest else (*ROW_TRAININGS, "finetune-classifier")
@@ -328,8 +320,7 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
             known = found.setdefault(stage.kind, Counter())
             facts = (store.recall(stage.key) or {"record": {}})["record"].get("facts") or {}
             known.update(trainings=1, steps=facts.get(STEPS_FACT, params.spec.steps))
-            path = store.file(stage.key, WORK)
-            work = read_json(path) if path is not None else {}
+            work = _output(stage, WORK, store) or {}
             known.update({name: work[name] for name in TOKENS if name in work})
     return {kind: dict(about) for kind, about in found.items()}
 

@@ -181,26 +181,19 @@ def read_record(folder: Path) -> dict[str, Json] | None:
     return record
 
 
-def _known(folder: Path) -> dict[str, Json]:
-    """Return the contents of run.json; {} for a damaged one, which the results do not need."""
-    try:
-        return read_record(folder) or {}
-    except DataError:
-        return {}
-
-
 def policy_summaries(folder: Path) -> dict[str, str]:
     """Return the first sentence of each policy's docstring, by its name, as far as it is known."""
-    found = _known(folder).get("policies")
+    record = json_or_none(folder / RECORD)
+    found = record.get("policies") if isinstance(record, dict) else None
     known = found.items() if isinstance(found, dict) else ()
     return {str(name): str(sentence) for name, sentence in known}
 
 
 def versions_of(folder: Path) -> dict[str, dict[str, str]]:
     """Return the versions that each stage of a run was computed with, by key, as far as known."""
-    record = _known(folder)
+    record = json_or_none(folder / RECORD)
     found: dict[str, dict[str, str]] = {}
-    stages = record.get("stages")
+    stages = record.get("stages") if isinstance(record, dict) else None
     for stage in stages if isinstance(stages, list) else ():
         made = stage.get("made_with") if isinstance(stage, dict) else None
         versions = (made if isinstance(made, dict) else record).get("versions")

@@ -23,7 +23,6 @@ from maskpolicy.leaderboard.results.cell import (
     absent,
     cell_name,
     current_files,
-    early_cell_name,
     read_result,
     result_bytes,
 )
@@ -134,9 +133,7 @@ def _of_result(result: Result, path: Path, stages: Mapping[str, Json]) -> Iterat
 
 def _stem(result: Result) -> str:
     """Return the name of a result's file, without .json."""
-    names: tuple[str, str, int] = (result.policy, result.task, result.seed)
-    step = result.config.get(STEP)
-    return cell_name(*names) if step is None else early_cell_name(*names, step)
+    return cell_name(result.policy, result.task, result.seed, result.config.get(STEP))
 
 
 def _of_stage(
