@@ -230,15 +230,11 @@ def compute(
     processes. Creates the run's folder when the executor is ready; raises StoreError if another
     experiment has claimed it by then.
     """
-    order, folder = prepared.order, prepared.folder
-    logs = (folder / "logs").absolute()
+    order, logs = prepared.order, (prepared.folder / "logs").absolute()
     if executor.name != LOCAL:
         threads = stage_threads(prepared.experiment, threads)
     with engine(executor, jobs, prepared.experiment, order, logs) as who, bars as shown:
-        run_folder.check_owner(folder, prepared.written)
-        # the experiment of earlier results stays until `write`
-        if not ((folder / SETTINGS).exists() and verbatim.is_saved(folder)):
-            verbatim.save(prepared.written, folder)
+        _take_folder(prepared)
         return execute(
             order,
             prepared.store,
@@ -249,6 +245,16 @@ def compute(
             threads=threads,
             logs=logs,
         )
+
+
+def _take_folder(prepared: Prepared) -> None:
+    """Save the experiment to its folder, unless another one has claimed it since `prepare`."""
+    folder = prepared.folder
+    run_folder.check_owner(folder, prepared.written)
+    if not ((folder / SETTINGS).exists() and verbatim.is_saved(folder)):
+        verbatim.save(
+            prepared.written, folder
+        )  # the experiment of earlier results stays until `write`
 
 
 def write(
