@@ -33,14 +33,8 @@ class Blimp:
     **FACTS,
 )
 @dataclass(frozen=True)
-class BlimpSupplement:
+class BlimpSupplement(Blimp):
     """BabyLM's further paradigms: questions, dialogues, hypernyms. A file is one group."""
-
-    choose: minimal_pairs.Scored = "auto"  # how a text is scored
-
-    def example(self, row: Json) -> Example | None:
-        """Map a row."""
-        return minimal_pairs.of_blimp(row)
 
 
 @task("ewok", folders=("ewok_filtered", "ewok_fast"), mark="Context1", **FACTS)

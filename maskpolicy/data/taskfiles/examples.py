@@ -407,19 +407,14 @@ def connected(links: Sequence[Sequence[str]]) -> list[str]:
     Links that share a text, directly or through others, have the same group. Its name is its first
     text in alphabetical order.
     """
-    parents: dict[str, str] = {}
+    from scipy.cluster.hierarchy import DisjointSet
 
-    def root(text: str) -> str:
-        while parents.setdefault(text, text) != text:
-            parents[text] = parents[parents[text]]  # path halving
-            text = parents[text]
-        return text
-
+    groups = DisjointSet(text for texts in links for text in texts)
     for texts in links:
-        roots = sorted({root(text) for text in texts})
-        for other in roots[1:]:
-            parents[other] = roots[0]
-    return [root(texts[0]) for texts in links]
+        for other in texts[1:]:
+            groups.merge(texts[0], other)
+    names = {text: min(group) for group in groups.subsets() for text in group}
+    return [names[texts[0]] for texts in links]
 
 
 def carve(groups: Iterable[str], share: float, stay: Collection[str]) -> set[str]:

@@ -78,12 +78,7 @@ def pretrained(params: PretrainedParams, inputs: Folders, out: Path, run: StageR
 @stage("general", version=6)
 def general(params: GeneralParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Build a model and pre-train it on the general corpus with a policy."""
-    tokenizer, seed = load_tokenizer(str(inputs["tokenizer"])), params.spec.seed
-    if params.config is None:
-        model = MODEL_KINDS[params.kind].build(params, tokenizer, seed)
-    else:
-        model = scratch.build(params.config, tokenizer, seed)
-    _pretrain(model, tokenizer, params, inputs, out, run)
+    _pretrain(params, inputs, out, run)
 
 
 @stage("intermediate", version=7)
@@ -92,9 +87,7 @@ def intermediate(params: IntermediateParams, inputs: Folders, out: Path, run: St
 
     The name of a by-product is the number of steps after which the model is kept.
     """
-    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model = MODEL_KINDS[params.kind].load(str(inputs["model"]))
-    _pretrain(model, tokenizer, params, inputs, out, run)
+    _pretrain(params, inputs, out, run)
 
 
 @stage("intermediate-part", version=5)
@@ -102,23 +95,21 @@ def intermediate_part(
     params: IntermediateParams, inputs: Folders, out: Path, run: StageRun
 ) -> None:
     """Pre-train from step `first` to step `until`, and write the whole state of the training."""
-    tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    model = MODEL_KINDS[params.kind].load(str(inputs["model"]))
-    _pretrain(model, tokenizer, params, inputs, out, run, is_part=True)
+    _pretrain(params, inputs, out, run, is_part=True)
 
 
 def _pretrain(
-    model: Any,
-    tokenizer: Any,
-    params: PretrainingParams,
-    inputs: Folders,
-    out: Path,
-    run: StageRun,
-    *,
-    is_part: bool = False,
+    params: PretrainingParams, inputs: Folders, out: Path, run: StageRun, *, is_part: bool = False
 ) -> None:
+    kind, tokenizer = MODEL_KINDS[params.kind], load_tokenizer(str(inputs["tokenizer"]))
+    if not isinstance(params, GeneralParams):
+        model = kind.load(str(inputs["model"]))
+    elif params.config is None:
+        model = kind.build(params, tokenizer, params.spec.seed)
+    else:
+        model = scratch.build(params.config, tokenizer, params.spec.seed)
     check_vocabulary(tokenizer, model)
-    kind, spec = MODEL_KINDS[params.kind], _bounded(params.spec, model, run)
+    spec = _bounded(params.spec, model, run)
     policy: Any = params.instance()
     specials = kind.specials(tokenizer, model)
     if params.kind == SEQ2SEQ:

@@ -208,7 +208,9 @@ def _columns(
 @stage("count-shard")
 def count_shard(params: ShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Sum the counts of a policy in a part of a corpus."""
-    _count(params, _share(params, inputs), inputs, out, run)
+    passages = Passages.open(inputs["corpus"])
+    part = passages[shards.share(len(passages), params.number, params.count)]
+    _count(params, part, inputs, out, run)
 
 
 @stage("count")
@@ -246,12 +248,6 @@ def condense(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) ->
     policy = params.instance()
     contrast = Statistics.open(inputs["contrast"]) if "contrast" in inputs else None
     sums.condense(policy, Statistics.open(inputs["count"]), contrast, out)
-
-
-def _share(params: ShardParams, inputs: Folders) -> Passages:
-    """Return the passages of a shard."""
-    passages = Passages.open(inputs["corpus"])
-    return passages[shards.share(len(passages), params.number, params.count)]
 
 
 def _shard_folders(inputs: Folders) -> list[Path]:
