@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -176,9 +175,10 @@ def annotate(params: ReaderParams, inputs: Folders, out: Path, run: StageRun) ->
         write_passages(out / PASSAGES_FILE, _columns(params, inputs, run))
         arrays = open_arrays(out)
     if not any(array.lengths.any() for array in arrays.values()):
-        count, (steps, size, _) = len(Passages.open(inputs["corpus"])), params.reads or (1, inf, 0)
+        count, reads = len(Passages.open(inputs["corpus"])), params.reads
+        read = count if reads is None else min(count, reads[0] * reads[1])
         raise DataError(
-            f"policy {params.policy}: found nothing in {min(count, steps * size)} "
+            f"policy {params.policy}: found nothing in {read} "
             f"passages ({run.name}): it has nothing to mask in this text: name other text or "
             "another policy"
         )
