@@ -73,6 +73,12 @@ def test_a_damaged_checkpoint_falls_back_and_does_not_stop_the_next_one(store, f
     assert latest(fresh()) is None
 
 
+def test_a_damaged_copy_is_replaced_from_the_bucket(store):
+    save(store, KEY, 1, 2)
+    flip(store.root / "checkpoints" / KEY / f"{2:012d}" / "state")
+    assert latest(store) == ((2, "state 2") if store.mirror else (1, "state 1"))
+
+
 def test_a_checkpoint_with_the_manifest_of_another_step_is_not_used(tmp_path):
     store = open_store(tmp_path / "store")
     save(store, KEY, 1, 2)

@@ -69,13 +69,14 @@ class Checkpoints:
     def latest(self) -> tuple[int, Path] | None:
         """Return step and folder of the newest checkpoint that matches its manifest, or None.
 
-        A damaged checkpoint is moved to quarantine/, and the one before it is tried.
+        A damaged checkpoint is moved to quarantine/; the bucket's is tried, then the one before it.
         """
         while steps := self.steps():
             step = steps[-1]
             path = self._folder / folder_name(step)
+            is_here = path.exists()
             try:
-                if self._mirror and not path.exists():
+                if self._mirror and not is_here:
                     with self._disk.temporary(self._key, ours=True) as temporary:
                         self._mirror.pull_checkpoint(self._key, path.name, temporary)
                         self._place(temporary, step)
@@ -85,7 +86,8 @@ class Checkpoints:
             except manifest.Damaged as damage:
                 _log.warning("a checkpoint is damaged, falling back: %s", damage)
                 self._disk.quarantine(path, f"{self._key}-{step}")
-                self.clear(path.name)
+                if not is_here:
+                    self.clear(path.name)
                 continue
             self._before = sealed["seconds"]
             return step, path
