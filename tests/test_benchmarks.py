@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import sys
-import tempfile
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -14,7 +13,6 @@ import forked
 import pytest
 
 from benchmarks import board, comparison, corpus, gpu, meta, paper_budget, training
-from benchmarks.measure import Rate, table
 from maskpolicy.data import world
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import resolve_auto
@@ -57,15 +55,6 @@ def test_both_sides_count_the_same_tokens_and_reach_the_same_loss():
     assert tokens[0] == tokens[1] == tokens[2] > 0
     losses = [float(note.split()[1]) for note in training.agreement(setting)]
     assert losses[0] == pytest.approx(losses[1], rel=0.002)
-
-
-def test_a_table_says_where_other_processes_were_busy():
-    rates = [Rate("a", (2.0, 3.0), "loss 1", (0.02, 0.9)), Rate("b", (1.0, 1.0), "", (0.0, 0.0))]
-    lines = table(rates, "steps/s", "b").splitlines()
-    assert lines[2] == (
-        "| a | 2.5 (2 to 3) | 2.50 | loss 1 (other processes used up to 0.9 cores) |"
-    )
-    assert lines[3] == "| b | 1 (1 to 1) | 1.00 |  |"
 
 
 def test_the_script_for_a_gpu_runs_on_a_cpu(monkeypatch):
@@ -155,12 +144,6 @@ def test_what_cannot_be_measured_is_one_line(monkeypatch, capsys, command, said)
     assert said in (
         ended.value.code if isinstance(ended.value.code, str) else capsys.readouterr().err
     )
-
-
-@pytest.mark.slow
-def test_settings_leave_no_files_behind(monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert mini(2) and not list(tmp_path.rglob("*.jsonl"))
 
 
 def test_a_corpus_whose_training_fails_is_not_measured(monkeypatch, tmp_path):

@@ -116,7 +116,7 @@ def intermediate_stages(
                 manifest = store.peek(key)
                 name = f"{run.name}, {label}" if len(runs) > 1 else label
                 if manifest is None:
-                    notes.append(f"{name}: {_lacking(store, run, label)}")
+                    notes.append(f"{name}: {lacking_stage(store, run, label)}")
                     continue
                 record = manifest["record"]
                 version = record["version"]
@@ -142,7 +142,8 @@ def rows_of_stages(
     return rows, notes
 
 
-def _lacking(store: Store, run: Run, label: str) -> str:
+def lacking_stage(store: Store, run: Run, label: str) -> str:
+    """Return why a row's intermediate stage is not in the store, or what to do about it."""
     cells = [result for result in run.results if result.policy == label]
     failed = [cell.error for cell in cells if cell.error is not None]
     if len(failed) == len(cells):

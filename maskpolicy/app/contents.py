@@ -66,21 +66,12 @@ class FinishedRun:
         return build_leaderboard([self.run])
 
 
-@dataclass(frozen=True)
-class Content:
-    """The files of one name or pattern in a run's folder, and what they hold."""
-
-    name: str
-    holds: str
-    write: Callable[[FinishedRun], object] | None = None  # None: written elsewhere
-
-
 def write(finished: FinishedRun) -> None:
     """Write the folder of a finished run; raises StoreError."""
     with writing(finished.folder):
-        for content in CONTENTS:
-            if content.write is not None:
-                content.write(finished)
+        for write_it in CONTENTS.values():
+            if write_it is not None:
+                write_it(finished)
 
 
 def _record(finished: FinishedRun) -> None:
@@ -127,43 +118,21 @@ def _is_near(rows: list[IntermediateStage], store: Store) -> bool:
     return bool(sum(int(entry["size"]) for each in manifests for entry in each["files"]) <= NEAR)
 
 
-CONTENTS = (  # in the order in which they are written
-    Content(
-        verbatim.WRITTEN,
-        "the experiment file, saved at the start if there are no results yet",
-        lambda finished: verbatim.save(finished.written, finished.folder),
+CONTENTS: Mapping[str, Callable[[FinishedRun], object] | None] = {
+    # saved at the start if there are no results yet
+    verbatim.WRITTEN: lambda finished: verbatim.save(finished.written, finished.folder),
+    "logs/": None,  # of a tracker, for each training
+    "results/*.json": lambda finished: finished.run,
+    "predictions/*.jsonl": None,  # these three are written with the results
+    "steps/*.json": None,
+    "experiment.json": None,
+    verification.STAGES: lambda finished: verification.save(finished.run, finished.store),
+    "run.json": _record,
+    "leaderboard.*": lambda finished: save_report(finished.board, finished.folder),
+    "questions/*.jsonl": lambda finished: predictions.save_questions(
+        finished.graph.cells, finished.store, finished.folder
     ),
-    Content("logs/", "the log of a tracker for each training"),
-    Content("results/*.json", "each cell's score and settings", lambda finished: finished.run),
-    Content("predictions/*.jsonl", "each cell's predictions, written with the results"),
-    Content("steps/*.json", "results of `checkpoint_steps`, written with the results"),
-    Content("experiment.json", "all resolved settings, written with the results"),
-    Content(
-        verification.STAGES,
-        "what the stages behind the results were computed from, and digests of their answers",
-        lambda finished: verification.save(finished.run, finished.store),
-    ),
-    Content("run.json", "seconds, versions and hardware of this run", _record),
-    Content(
-        "leaderboard.*",
-        "the leaderboard as JSON, Markdown, CSV and LaTeX",
-        lambda finished: save_report(finished.board, finished.folder),
-    ),
-    Content(
-        "questions/*.jsonl",
-        "the ids and sources of each task's test examples",
-        lambda finished: predictions.save_questions(
-            finished.graph.cells, finished.store, finished.folder
-        ),
-    ),
-    Content(
-        "analyses/",
-        "the findings of `analyze`, which the page shows, and what was masked in a few passages",
-        lambda finished: save_passages(finished.run, finished.store),
-    ),
-    Content(
-        PAGE,
-        "the page, made from all of the above",
-        lambda finished: save_page(finished.board, finished.folder / PAGE),
-    ),
-)
+    "analyses/": lambda finished: save_passages(finished.run, finished.store),
+    PAGE: lambda finished: save_page(finished.board, finished.folder / PAGE),  # of all above
+}
+"""Patterns of names in a run's folder and what writes them, in this order; None: another one."""

@@ -19,6 +19,7 @@ from maskpolicy.analyses import Sampling, cache
 from maskpolicy.analyses.masked_sample import intermediate_stages, sample
 from maskpolicy.analyses.plots import drawing
 from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
+from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
 from maskpolicy.core.files import with_home
 from maskpolicy.core.types import Json
@@ -131,7 +132,7 @@ def _method(method: Callable[Params, Returned]) -> Callable[Params, Returned]:
     def called(*args: Params.args, **kwargs: Params.kwargs) -> Returned:
         runs: Any = args[0]
         is_packed = runs.opened and runs.opened.packed
-        with runs.opened.naming(runs.store) if is_packed else nullcontext():
+        with runs.opened.naming(lambda: vars(runs).get("store")) if is_packed else nullcontext():
             return method(*args, **kwargs)
 
     return called
@@ -196,7 +197,8 @@ class Runs:
         lines = []
         for row, written in zip(self.board.rows, document["rows"], strict=True):
             first = {task: cell for (task, _), cell in reversed([*row.cells.items()])}
-            for task in (*self.board.tasks, *written.get("averages", ())):
+            means = written.get("averages", ()) if self.board.given is not None else ()
+            for task in (*self.board.tasks, *means):
                 columns = _leaderboard_row(document, written, task)
                 lines.append({**columns, **_values(row, first.get(task), swept, columns)})
         return _frame(lines, tuple(lines[0]) if lines else ())
@@ -230,6 +232,7 @@ class Runs:
         `spans` are (first character, end) pairs in `text`. Raises ConfigError for an unknown row or
         one without an intermediate stage, and StoreError if the store lacks its corpus.
         """
+        sampling = schema.block(Sampling, {"passages": passages, "seed": seed}, "masks")
         row = self._chosen(policy)[0]
         cell = next(iter(row.cells.values()))
         of_row = [run for run in self.runs if run.folder == cell.folder]
@@ -238,7 +241,7 @@ class Runs:
         if not own:
             why = next(iter(notes), "it has no intermediate stage")
             raise ConfigError(f"masks of {policy}: {why}")
-        drawn = sample(own[0], Sampling(passages=passages, seed=seed), self.store)
+        drawn = sample(own[0], Sampling(**sampling), self.store)
         return _frame(
             [
                 {"text": text, "spans": spans, "masked": [text[a:b] for a, b in spans]}

@@ -9,7 +9,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -79,7 +79,7 @@ def _entry(name: str, inside: str) -> zipfile.ZipInfo:
 
 def _files(run: Path) -> list[Path]:
     """Return the files that a run leaves in its folder, sorted by name."""
-    patterns = [each.name for each in CONTENTS if each.name != _LEFT_OUT]
+    patterns = [pattern for pattern in CONTENTS if pattern != _LEFT_OUT]
     return sorted(
         {
             path
@@ -123,10 +123,11 @@ class OpenedRuns:
         return _ADVICE.sub(": the zip has to be packed again", text) if self.packed else text
 
     @contextmanager
-    def naming(self, store: Store | None = None) -> Iterator[None]:
+    def naming(self, store: Callable[[], Store | None] = lambda: None) -> Iterator[None]:
         """Let errors name packed files instead of the folders to which they were unpacked.
 
-        An error that names the `store` adds that packed runs have no store of their own.
+        An error that names the store, which `store` returns, adds that packed runs have none of
+        their own.
         """
         try:
             yield
@@ -135,12 +136,14 @@ class OpenedRuns:
             for folder, name in self.packed.items():
                 if str(folder) in named:
                     named = self.told(named.replace(str(folder), name))
-            if store is not None and self.packed and f"store {store.place}" in text:
+            artifacts = store() if self.packed else None
+            place = f"store {artifacts.place}" if artifacts is not None else None
+            if place is not None and place in text:
                 files = ", ".join(dict.fromkeys(self.packed.values()))
                 named = (
                     f"{named} ({files}: a packed run has no store of its own)"
                     if self.kept  # whose artifact it may be
-                    else f"{files}: a packed run has no store, and store {store.place} lacks what "
+                    else f"{files}: a packed run has no store, and {place} lacks what "
                     "is needed here: name the store of that run with --store"
                 )
             if named == text:

@@ -227,14 +227,10 @@ def from_run(folder: Path, name: str, store: Store) -> PolicyOfRun:
     key = cell.stage_key("tokenizer")
     if key is None:
         raise DataError(f"{folder}: row {label!r} has no tokenizer: run its experiment again")
-    # a row may have several fitted policies: its own or its members', and those they start from
-    end, fitted = f", run {cell.config.get('intermediate_seed', 0)}", {}
-    for stage, key_of_fit in cell.stages.items():
-        learned = stage.removeprefix("fit ").removesuffix(end)
-        is_member = learned.startswith(f"{cell.trained_as}, member ") and learned.endswith(")")
-        if stage == f"fit {learned}{end}" and (learned == cell.trained_as or is_member):
-            shown = learned.replace(cell.trained_as, label, 1)
-            fitted[shown] = available(store, key_of_fit, f"the fitted policy of {shown}").path
+    fitted = {
+        shown: available(store, key_of_fit, f"the fitted policy of {shown}").path
+        for shown, key_of_fit in cell.fitted().items()
+    }
     tokenizer = available(store, key, f"the tokenizer of {folder}").path
     trained = cell.stage_key("intermediate")
     keys = cell.config.get("intermediate") or {}

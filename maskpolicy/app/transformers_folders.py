@@ -257,6 +257,8 @@ def _artifacts(
     keys = {kind: key for kind in _KINDS if (key := cell.stage_key(kind)) is not None}
     key = keys.get("intermediate" if task is None else "finetune")
     if key is None:
+        if task is not None:
+            raise ConfigError(f"--task {task}: is answered without fine-tuning: leave it out")
         raise ConfigError(
             f"{run.folder}: {cell.policy} has no intermediate stage: name a task to export it "
             "fine-tuned"

@@ -96,7 +96,7 @@ class TextBudgets:
                 found[INTERMEDIATE] = usual.converted(found[INTERMEDIATE], at(where, INTERMEDIATE))
             if has_checkpoints:
                 found[CHECKPOINTS] = usual.checkpoints(found, where)
-        return self._with_tuning(found) if self.tunes_by_epochs else found
+        return self._with_tuning(found) if self.tunes_by_epochs and "tasks" in found else found
 
     def of_row(self, row: Mapping[str, Any], place: str) -> Mapping[str, Any]:
         """Return the keys of a row with steps instead of words and epochs.

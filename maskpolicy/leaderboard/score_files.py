@@ -170,7 +170,10 @@ def _scored(frame: DataFrame, where: str) -> list[float]:
         if isinstance(many, Mapping | bytes):
             kind = type(many).__name__
             raise DataError(f"{place} has a {kind} as reference: give its texts in a list")
-        missing = [text for text in (one, *several) if text is None or text is NA or text != text]
+        texts = (one, *several)
+        if any(isinstance(text, Iterable) and not isinstance(text, str) for text in texts):
+            raise DataError(f"{place} has a list as prediction or in its references: give texts")
+        missing = [text for text in texts if text is None or text is NA or text != text]
         if missing or not several:
             raise DataError(f"{place} has no prediction or no reference")
         found.append(metrics[name].score(str(one), [*map(str, several)]))

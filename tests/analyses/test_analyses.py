@@ -172,9 +172,12 @@ def test_a_learned_policy_is_told_by_how_often_its_spans_are_answers(tmp_path):
     for label, number, key in (("mine", 0, "a" * 64), ("mine", 1, "b" * 64)):
         made = cell(label, number, WORK, number)
         stages = {f"fit {label}, run {number}": key, "fit mine: other, run 0": "c" * 64}
+        stages |= {"fit mine, member 1 (supervised), run 1": "a" * 64}  # of cell 1
         cells.append(replace(made, config={**made.config, "fit": {}}, stages=stages))
     found = Hits().analyse([run(cell("random", 0, WORK), *cells)], store)
-    row, *others = found.rows
+    row, *others = [one for one in found.rows if one["policy"] == "mine"]
+    of_member = [one["stage"] for one in found.rows if one not in (row, *others)]
+    assert of_member == [1] * 5
     assert [one["spans"] for one in others] == ["salient-span", "random", "its own", "random"]
     assert (row["policy"], row["stage"], row["task"]) == ("mine", 0, "zsre")
     assert (row["contexts"], row["without_answer"]) == (8, 2)

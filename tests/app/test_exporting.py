@@ -257,11 +257,14 @@ def test_the_shipped_experiments_are_planned(done, home, monkeypatch, name):
 
 
 @ENCODER
-def test_a_card_names_no_fine_tuning_of_tasks_without_it(done, ran, tmp_path):
+def test_a_card_names_no_fine_tuning_of_tasks_without_it(done, ran, refused, tmp_path):
     folder, _ = ran
-    done("export", folder / "out", "more", "--out", tmp_path / "it", "--store", folder / "store")
+    words = ("export", folder / "out", "more", "--store", folder / "store", "--out")
+    done(*words, tmp_path / "it")
     card = (tmp_path / "it/README.md").read_text()
     assert "| pairs (local files) |" in card and "fine-tun" not in card
+    said = refused(*words, tmp_path / "tuned", "--task", "pairs")
+    assert "--task pairs: is answered without fine-tuning" in said
 
 
 def test_a_card_tells_budgets_of_tasks_apart():

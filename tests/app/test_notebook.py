@@ -23,6 +23,7 @@ from refusals import messages
 from transformers import AutoTokenizer
 
 import maskpolicy as mp
+from maskpolicy.app import packing
 from maskpolicy.plugins import discovery
 
 ANALYSIS = """
@@ -108,6 +109,9 @@ def test_finished_runs_are_loaded_and_joined_if_they_can_be_compared(done, place
     joined = mp.load(place / "out", place / "two", store=store)
     assert sorted(set(joined.scores().seed)) == [0, 1, 2]
     assert joined.masks("random", passages=3).equals(done.masks("random", passages=3))
+    for wrong in ({"passages": "5"}, {"passages": -5}, {"seed": -1}):
+        with pytest.raises(mp.ConfigError, match=rf"^masks.{next(iter(wrong))}: "):
+            joined.masks("random", **wrong)
     assert len(two.scores()) == 4
     again = mp.run(TINY | {"seeds": [1]}, out=place / "two", **quiet)  # a dict has no file
     assert set(again.scores().seed) == {1}
@@ -251,6 +255,15 @@ def test_scores_need_no_store(tmp_path, monkeypatch):
     assert set(runs.scores().policy) == {"none", "few", "many"}
     with pytest.raises(mp.ConfigError, match="outside of the run and the working directory"):
         runs.masks("few")
+    packed = packing.pack(written(tmp_path / "other"), tmp_path / "other.zip")
+    assert set(mp.load(packed, folder).scores().policy) == {"none", "few", "many"}
+
+
+def test_the_mean_of_a_group_is_no_row_of_the_leaderboard(tmp_path):
+    tasks = ("zsre", "wow")
+    runs = mp.load(folders.write(tmp_path / "run", {"none": 0.1, "few": 0.5}, tasks))
+    assert runs.board.groups
+    assert {*runs.leaderboard().task} == {*tasks}
 
 
 def test_a_name_is_no_markup_in_the_table_of_text():

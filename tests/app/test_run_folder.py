@@ -91,7 +91,8 @@ def test_a_stopped_run_leaves_the_experiment_of_the_results(lost, keys):
 def test_the_experiment_is_of_the_command_that_wrote_the_rest(monkeypatch):
     first = prepare(ExperimentOptions(Path("a/it.yaml"), keys=["seeds=[1]"], store="store"))
     verbatim.save(verbatim.read_experiment(Path("a/it.yaml"), ["seeds=[2]"]), first.folder)
-    monkeypatch.setattr(contents, "CONTENTS", contents.CONTENTS[:1])
+    kept = {verbatim.WRITTEN: contents.CONTENTS[verbatim.WRITTEN]}
+    monkeypatch.setattr(contents, "CONTENTS", kept)
     write(first, {}, 0.0, 1)
     kept = verbatim.read_experiment(first.folder / verbatim.WRITTEN)
     assert kept.keys == ("seeds=[1]",)

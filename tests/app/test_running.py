@@ -193,13 +193,13 @@ def test_the_page_of_a_run_shows_what_each_policy_masked(finished):
 def test_a_run_writes_what_the_table_and_the_docs_say_and_nothing_else(finished):
     out = finished / "out"
     there = [path.relative_to(out).as_posix() for path in out.rglob("*.*")]
-    patterns = {f"{each.name}*" if each.name[-1] == "/" else each.name: each for each in CONTENTS}
+    patterns = {f"{name}*" if name[-1] == "/" else name: write for name, write in CONTENTS.items()}
     assert all(any(fnmatch(name, pattern) for pattern in patterns) for name in there), there
-    wanted = [pattern for pattern, each in patterns.items() if each.write is not None]
+    wanted = [pattern for pattern, write in patterns.items() if write is not None]
     assert all(any(fnmatch(name, pattern) for name in there) for pattern in wanted), there
     page = (FOLDER.parent / "docs" / "commands.md").read_text(encoding="utf-8")
     about = page.partition("## The folder")[2].partition("\n##")[0]
-    names = (each.name for each in CONTENTS if not each.name.startswith("leaderboard."))
+    names = (name for name in CONTENTS if not name.startswith("leaderboard."))
     assert all(f"`{name}`" in about for name in names)
 
 

@@ -163,6 +163,7 @@ def test_an_override_reaches_into_what_a_name_stands_for(load):
         ("model: mini\n", ": corpus: missing; it has no default: give "),
         ("model: mini\ncorpus: world\n", ": policies: missing; it has no default: give "),
         (FILE[: FILE.index("tasks")], ": tasks: missing; it has no default: give "),
+        (FILE[: FILE.index("tasks")] + "finetune: {epochs: 2}\n", ": tasks: missing; "),
         ("model: mini\ncorpus: [world\ntasks: 3\n", ":3: not valid YAML"),
         (FILE + "model: mini\n", ":5: not valid YAML: found duplicate key"),
     ],

@@ -44,14 +44,3 @@ def test_only_what_was_not_flushed_is_lost(tmp_path):
     assert forks.wait(forks.start(call, tmp_path / "said")) == 0
     assert calls.lose(folder, record, random.Random(0)) == 1
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"one": "1", "three": ""}
-
-
-def test_what_a_forked_process_says_and_raises_goes_to_a_file(tmp_path):
-    def call():
-        print("half")
-        raise ValueError("no such luck")
-
-    assert forks.wait(forks.start(call, tmp_path / "said")) == 3
-    said = (tmp_path / "said").read_text()
-    assert "half\n" in said
-    assert "ValueError: no such luck" in said

@@ -70,9 +70,9 @@ def test_a_run_writes_to_a_folder_again_that_lost_power(tmp_path, left):
 
 
 def test_all_that_a_run_leaves_has_a_name_of_a_runs_folder():
-    for content in CONTENTS:
-        name = content.name.partition("/")[0]
-        assert any(fnmatch(name, pattern) for pattern in run_folder.NAMES)
+    for pattern in CONTENTS:
+        name = pattern.partition("/")[0]
+        assert any(fnmatch(name, known) for known in run_folder.NAMES)
 
 
 def test_a_run_does_not_write_to_the_folder_of_another_file(tmp_path, monkeypatch):

@@ -85,9 +85,8 @@ class Hits:
         rows: list[Json] = []
         notes: list[str] = []
         for run in runs:
-            for (label, number), cell in _cells(run).items():
-                key = cell.stage_key(f"fit {cell.trained_as}, run {number}")
-                artifact = store.get(key) if key else None
+            for number, label, key in _fitted(run):
+                artifact = store.get(key)
                 if artifact is None:
                     notes.append(f"{run.name}, {label}: {lacking(store, 'its fitted policy')}")
                     continue
@@ -101,15 +100,16 @@ class Hits:
                         for way in WAYS
                         if found[way] is not None
                     ]
-        nothing = [] if rows or notes else ["no row has a learned policy"]
+        nothing = [] if rows or notes else ["no row has a learned policy that ranks spans"]
         return Findings.of_runs(runs, _HITS_COLUMNS, rows, notes or nothing, partial=bool(notes))
 
 
-def _cells(run: Run) -> dict[tuple[str, int], Result]:
-    """Return one cell for each fitted policy of a run, in the order of the rows."""
+def _fitted(run: Run) -> Iterator[tuple[int, str, str]]:
+    """Yield intermediate run, label and key of each fitted policy, in the order of the rows."""
     learned = [result for result in run.results if "fit" in result.config]
-    learned.sort(key=lambda one: (run.rows.index(one.policy), one.config["intermediate_seed"]))
-    return {(one.policy, one.config["intermediate_seed"]): one for one in learned}
+    cells = {(run.rows.index(one.policy), one.config["intermediate_seed"]): one for one in learned}
+    for (_, number), cell in sorted(cells.items()):
+        yield from ((number, label, key) for label, key in cell.fitted().items())
 
 
 _MISMATCH_COLUMNS = (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from maskpolicy import Count, Findings, Json, Passage, Run, Store, analysis
 from maskpolicy.analyses import Sample, Sampling, over_runs, samples
+from maskpolicy.analyses.masked_sample import lacking_stage
 from maskpolicy.analyses.over_runs import percent
 from maskpolicy.analyses.plots import Bars, Grid, Lines, Marked, Series
 from maskpolicy.leaderboard.page.embedded_analyses import BETWEEN
@@ -173,7 +174,7 @@ class Coverage:
                 row |= {name: _share(work, *counts) for name, counts in _SHARES.items()}
                 rows.append(row)
             if not works and any("intermediate" in cell.config for cell in cells):
-                notes.append(f"{run.name}, {label}: its intermediate stage did not finish")
+                notes.append(f"{run.name}, {label}: {lacking_stage(store, run, label)}")
         panels = [_coverage_panel(rows, kind, len(runs) > 1) for kind in _PANELS if rows]
         return Findings.of_runs(runs, _COVERAGE_COLUMNS, rows, notes, panels)
 

@@ -119,7 +119,7 @@ def export(
     with packing.opened([run]) as runs:
         artifacts = store.open(runs.kept)
         results = read_run(runs.only())
-        with runs.naming(artifacts):
+        with runs.naming(lambda: artifacts):
             early = transformers_folders.export_model(
                 results,
                 policy,
@@ -160,7 +160,7 @@ def submission(
     with packing.opened(runs) as opened:
         artifacts = store.open(opened.kept)
         results = [read_run(folder) for folder in opened.folders]
-        with opened.naming(artifacts):
+        with opened.naming(lambda: artifacts):
             path, missing = entries.write(results, row, seed, artifacts, out / name)
     if missing:
         console(err=True).print(f"not in it: {', '.join(missing)}", soft_wrap=True)

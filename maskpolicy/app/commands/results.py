@@ -229,7 +229,7 @@ def _each(
         try:
             # one display each: a bar would disturb what is printed in between
             shown = Display(console(err=True), name, count, detail)
-            with shown as display, reporting(display), opened.naming(store):
+            with shown as display, reporting(display), opened.naming(lambda: store):
                 findings = _find(name, analysis, opened.folders, store)
         except MaskpolicyError as error:
             if strict:

@@ -95,7 +95,7 @@ def show(
     discovery.load_files(plugin or (), fresh=True)
     with packing.opened([run] if run else []) as runs:
         artifacts = store.open_writable(runs.kept)  # a temporary one is removed with this variable
-        with runs.naming(artifacts):
+        with runs.naming(lambda: artifacts):
             folder = runs.only() if run else None
             about = keys, folder, model, language, artifacts
             maskings = {row: _masking(row, *about) for row in rows}

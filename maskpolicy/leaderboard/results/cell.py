@@ -88,6 +88,19 @@ class Result:
         keys = (key for known, key in self.stages.items() if name in (known, known.split(" ")[0]))
         return next(keys, None)
 
+    def fitted(self) -> dict[str, str]:
+        """Return the keys of the row's fitted policies, its own or its members', by label.
+
+        Policies from which these start are left out.
+        """
+        end, found = f", run {self.config.get('intermediate_seed', 0)}", {}
+        for stage, key in self.stages.items():
+            learned = stage.removeprefix("fit ").removesuffix(end)
+            is_member = learned.startswith(f"{self.trained_as}, member ") and learned.endswith(")")
+            if stage == f"fit {learned}{end}" and (learned == self.trained_as or is_member):
+                found[learned.replace(self.trained_as, self.policy, 1)] = key
+        return found
+
     def examples_key(self, split: str) -> str | None:
         """Return the key of the stage that read a split of the task, if any."""
         return self.stage_key(EXAMPLES[split])
