@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -242,15 +243,12 @@ def record(stages: Mapping[str, str]) -> Json:
     }
 
 
-DEAD = 2**22 + 1  # larger than the number of any process
-
-
-def half_written(path: Path, process: int) -> Path:
-    """Write the leftover of a process of this machine that was killed while it wrote a file."""
-    ours = part_of(path)
-    part = ours.with_name(ours.name.replace(f".{os.getpid()}.", f".{process}."))
+def half_written(path: Path, seconds: float) -> Path:
+    """Write what a process that was killed `seconds` ago left, while it wrote a file."""
+    part = part_of(path)
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text("half")
+    os.utime(part, (time.time() - seconds,) * 2)
     return part
 
 

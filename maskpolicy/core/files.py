@@ -15,15 +15,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
-from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.types import Json
 
-PART = ".part"  # ends the name of a file that is being written, after the writer
-_PART = re.compile(rf"\.(.+)\.([0-9a-f]{{8}})\.([0-9]+){re.escape(PART)}")  # file, machine, process
+PART = ".part"  # ends the name of a file that is being written
 _DAY = 86_400  # seconds
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOTHING_LEFT = 1 << 16  # bytes; a disk with less free space counts as full
@@ -230,41 +228,16 @@ def write_file(path: Path, data: bytes, option: str = "--out") -> None:
 
 
 def part_of(path: Path) -> Path:
-    """Return the path to which this process writes a file before it renames it to `path`."""
-    return path.with_name(f".{path.name}.{_machine()}.{os.getpid()}{PART}")
+    """Return a new path, to which a file is written before it is renamed to `path`."""
+    return path.with_name(f".{path.name}.{uuid4().hex}{PART}")
 
 
 def remove_parts(folder: Path, name: str = "") -> None:
-    """Remove half-written files of processes that have ended, or only those of the file `name`.
-
-    This machine cannot know whether processes of other machines, or from before a restart, have
-    ended: their files stay for a day.
-    """
+    """Remove half-written files that are older than a day, or only those of the file `name`."""
     for path in folder.glob(f".{glob.escape(name)}*{PART}"):
-        part = _PART.fullmatch(path.name)
-        file, machine, process = part.groups() if part else ("", "", "")
-        if name and file != name:
-            continue
         with suppress(OSError):
-            if machine == _machine():
-                has_ended = not _is_alive(int(process))
-            else:
-                has_ended = time.time() - path.lstat().st_mtime > _DAY
-            if has_ended:
+            if time.time() - path.lstat().st_mtime > _DAY:
                 path.unlink()
-
-
-@cache
-def _machine() -> str:
-    return hashlib.sha256(hardware.machine().encode()).hexdigest()[:8]
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (OSError, OverflowError) as error:
-        return isinstance(error, PermissionError)
-    return True
 
 
 def read_json(path: Path, advice: str = "remove it and run again") -> Json:

@@ -9,7 +9,6 @@ import platform
 import signal
 import sys
 import threading
-import uuid
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -203,17 +202,6 @@ def describe() -> str:
     count = torch.get_num_threads()
     name = _cpu_info().get("model name") or platform.processor() or platform.machine()
     return f"{name}, {count} thread{'s' if count > 1 else ''}"
-
-
-@cache
-def machine() -> str:
-    """Return a name that differs between hosts, between boots, and between containers."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        space = f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # not Linux
-        space = f"{uuid.getnode():x}"
-    return f"{platform.node()}/{space}"
 
 
 def end_with_parent(by: int = signal.SIGTERM, then: Callable[[], object] = lambda: None) -> None:

@@ -141,6 +141,10 @@ def make(options: Mapping[str, Any], where: str = "world") -> Settings:
         raise ConfigError(
             f"{where}.{key}: zsRE needs a relation of its train file and one of its dev file: {do}"
         )
+    chosen = ("companies", "rivers", "schools", "teachers", "years") if settings.situations else ()
+    for key in (*chosen, *(["teachers"] if "birds" in settings.kinds else [])):
+        if getattr(settings, key) < 2:
+            raise ConfigError(f"{where}.{key}: situations name two of these: set 2 or more")
     if settings.text == "prose" and (settings.facts != 1 or settings.endings):
         raise ConfigError(
             f"{where}.text: a sentence of prose states one fact and ends anywhere: leave "

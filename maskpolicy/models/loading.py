@@ -104,13 +104,18 @@ def load_reported(
     return model, info
 
 
-def input_embeddings(folder: str) -> torch.Tensor:
-    """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
+def body_factory(config: Any) -> Any:
+    """Return the Auto class that makes a model of a configuration, without its head if it can."""
     from transformers import AutoModel, AutoModelForSeq2SeqLM
 
-    is_known = type(load_config(folder)) in AutoModel._model_mapping
-    factory = AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
-    return load_weights(factory, folder).get_input_embeddings().weight
+    is_known = type(config) in AutoModel._model_mapping
+    return AutoModel if is_known else AutoModelForSeq2SeqLM  # EncoderDecoderModel has no body
+
+
+def input_embeddings(folder: str) -> torch.Tensor:
+    """Return the input embeddings of a saved model of any kind, (vocabulary, width) in float32."""
+    model = load_weights(body_factory(load_config(folder)), folder)
+    return model.get_input_embeddings().weight
 
 
 def refuse_code(name: str, revision: str | None = None) -> None:

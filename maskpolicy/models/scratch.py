@@ -180,6 +180,9 @@ def preset(model: ModelBlock) -> Preset:
     presets = PRESETS[model.kind]
     if not model.name.endswith(CONFIG_FILE):
         return presets[model.name]
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
     written = read_json(Path(model.name), "correct it")
     name = str(written.get("model_type")) if isinstance(written, dict) else ""
     architectures = {each: row.sizes for each, row in presets.items() if row.sizes is not None}
@@ -187,8 +190,12 @@ def preset(model: ModelBlock) -> Preset:
         known = unknown("model_type", name, architectures)
         raise ConfigError(f"model {model.name}: {known} to build from scratch")
     config = {key: each for key, each in written.items() if key not in _LEFT_OUT}
+    try:
+        made = AutoConfig.for_model(**config)
+    except (StrictDataclassError, TypeError, ValueError, LookupError) as error:
+        raise ConfigError(f"model {model.name}: {' '.join(str(error).split())}") from error
     is_limited = presets[name].positions != _UNLIMITED
-    positions = [_positions(name, config)] if is_limited else []
+    positions = [made.max_position_embeddings] if is_limited else []
     sizes = [[config.get(key) for key in architectures[name].get(size, ())] for size in SIZES]
     types = config.get("type_vocab_size", 1)
     for value in (*positions, types, *(each for row in sizes for each in row if each is not None)):
@@ -199,16 +206,6 @@ def preset(model: ModelBlock) -> Preset:
     check_weights(layers, width, inner, vectors, f"model {model.name}")
     limit = positions[0] - _OFFSET * (name == "roberta") if is_limited else _UNLIMITED
     return replace(presets[name], config=config, positions=limit, sizes={})
-
-
-def _positions(name: str, config: Mapping[str, Any]) -> Any:
-    """Return the positions that a configuration states, or else those of its class."""
-    key = "max_position_embeddings"
-    if key in config:
-        return config[key]
-    from transformers import AutoConfig
-
-    return getattr(AutoConfig.for_model(name), key)
 
 
 def config_of(model: ModelBlock) -> dict[str, Json] | None:

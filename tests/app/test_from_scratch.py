@@ -15,8 +15,12 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.experiment.model_and_corpus import model_block
+from maskpolicy.experiment.parse import load_experiment
+from maskpolicy.leaderboard.results.collecting import cell_config
 from maskpolicy.models.families import limits
 from maskpolicy.models.scratch import build, preset, train_tokenizer
+from maskpolicy.pipeline import stages
+from maskpolicy.pipeline.graph.nodes import topological
 
 TEXT = "\n\n".join([*small.TEXTS, "Dr. Żuk didn't pay $3.50 in Łódź – naïve café, 東京."] * 4)
 SIZES = ("model.layers=1", "model.width=32", "model.heads=2", "model.vocabulary=500")
@@ -105,6 +109,7 @@ def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
         ({"max_position_embeddings": 10**9}, "1000000000 is not an integer in 1..1048576"),
         ({"type_vocab_size": 0}, "0 is not an integer in 1..1048576"),
         ({"hidden_act": "nope"}, "cannot be built: 'nope'"),
+        ({"hidden_dropout_prob": "0.1"}, "'hidden_dropout_prob': TypeError: Field"),
     ):
         Path("config.json").write_text(json.dumps({**config, **wrong}))
         code, _, err = pretrain("config.json", "model.tokenizer=words", *STEPS)
@@ -169,6 +174,23 @@ def test_a_configuration_file_has_the_limits_and_the_precision_of_its_model(tmp_
     model = build(shape.config, small.tokenizer(), 0)
     assert shape.positions == (limits(model.config)[0] or 2**31)
     assert model.dtype == torch.float32
+
+
+def test_a_configuration_file_is_told_by_its_contents_and_not_its_folder(tmp_path):
+    found = []
+    for folder, width in (("a", 24), ("b", 24), ("c", 36)):
+        (tmp_path / folder).mkdir()
+        config = {"model_type": "bert", "hidden_size": width, "num_attention_heads": 3}
+        (tmp_path / folder / "config.json").write_text(json.dumps(config))
+        keys = {"model": {"architecture": "config.json"}, "corpus": "world", "data": "world"}
+        (tmp_path / folder / "it.yaml").write_text(small.experiment(**keys, tasks=["cola"]))
+        experiment = load_experiment(tmp_path / folder / "it.yaml")
+        made = topological(stages.build(experiment).stages)
+        (general,) = {each.key: each for each in made if each.kind == "general"}.values()
+        row, task = experiment.policies[0], experiment.tasks[0]
+        found.append((general.key, cell_config(experiment, row, task, 0)["model"]))
+    assert found[0] == found[1]
+    assert all(one != other for one, other in zip(found[0], found[2], strict=True))
 
 
 def test_a_configuration_file_with_a_typo_is_to_be_corrected(tmp_path):

@@ -16,7 +16,7 @@ import torch
 from official import write as write_rows
 from torch.nn.functional import cross_entropy
 
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.core.types import Example, as_spans
 from maskpolicy.data.world import make, write
 from maskpolicy.experiment import learned_policies
@@ -277,6 +277,9 @@ def test_texts_that_cannot_be_scored_raise_one_line():
         pair_scores.scores(model, tokenizer, [("", "\u200b")], "pll", spec)
     with pytest.raises(DataError, match="has no token that could be scored: leave it out"):
         pair_scores.scores(model, tokenizer, [("Boats", "\u200b")], "pll", spec)
+    next(model.parameters()).data[:] = torch.nan
+    with pytest.raises(StageError, match="its weights may be damaged"):
+        pair_scores.scores(model, tokenizer, [("", "Boats.")], "pll", spec)
 
 
 def test_an_encoder_without_its_head_raises_one_line(tmp_path):

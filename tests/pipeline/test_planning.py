@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 import folders
 import pytest
 import small
+import text_to_text
 import tiny
 from stores import save, tree
 from tiny import diamond, node
@@ -232,6 +233,8 @@ def test_a_preflight_counts_what_is_left_to_train_by_stated_rates(tmp_path):
     base = ModelBlock("base", kind="encoder")
     assert size(base) == (124_645_632, 12)  # of roberta-base
     assert size(ModelBlock("modernbert", kind="encoder", layers=1, width=8, vocabulary=9))[1] == 1
+    text_to_text.model("bert2bert").config.save_pretrained(tmp_path / "both")
+    assert size(ModelBlock(str(tmp_path / "both")))[1] == 2
     for text in ("h100x0", "b100", "x8"):
         with pytest.raises(ConfigError, match="must be one of a100, h100, h200, or as h100x8"):
             Machine.of(text)

@@ -8,6 +8,7 @@ import pytest
 
 from maskpolicy.core import errors
 from maskpolicy.pipeline.executors import ray_engine
+from maskpolicy.pipeline.graph import calls
 
 YAML = "model: mini\ncorpus: world\npolicies: [none]\ntasks: [zsre]\nworld: {people: 8}\n"
 
@@ -50,3 +51,10 @@ def test_an_address_where_somebody_else_answers(asked, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as other:
         line = asked("--executor", f"ray=127.0.0.1:{other.getsockname()[1]}")
     assert "accepts connections, but is not a Ray cluster" in line
+
+
+def test_a_killed_process_of_a_group_is_lost_as_elsewhere():
+    errors_of_ray = pytest.importorskip("ray.exceptions")
+    error = errors_of_ray.RayTaskError("compute", "", calls.Lost(calls.KILLED))
+    found = ray_engine._cause_of(error)
+    assert isinstance(found, calls.Lost) and str(found) == calls.KILLED

@@ -22,9 +22,11 @@ from maskpolicy.data.taskfiles import sources
 from maskpolicy.experiment import learned_policies
 from maskpolicy.experiment.budgets import TRAININGS, settled
 from maskpolicy.experiment.definition import (
+    CONFIG_FILE,
     HUB,
     WORLD,
     Experiment,
+    ModelBlock,
     PolicyBlock,
     TaskBlock,
     resolved,
@@ -49,6 +51,7 @@ from maskpolicy.leaderboard.results.cell import (
     read_result,
     result_bytes,
 )
+from maskpolicy.models import scratch
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.events import Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological
@@ -325,6 +328,13 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
     return {kind: dict(about) for kind, about in found.items()}
 
 
+def _model(model: ModelBlock, block: Json) -> Json:
+    """Return the block of a model with its configuration instead of the folder of its file."""
+    if not model.name.endswith(CONFIG_FILE):
+        return block
+    return {**block, "name": Path(model.name).name, "config": scratch.config_of(model)}
+
+
 def cell_config(
     experiment: Experiment,
     policy: PolicyBlock,
@@ -348,7 +358,7 @@ def cell_config(
     config = {
         "policy": _unlabelled(resolved_policy(policy)),
         "task": _unlabelled(resolved_task(task)),
-        "model": whole["model"],
+        "model": _model(experiment.model, whole["model"]),
         "finetune": whole["finetune"],
     }
     if row.trainings:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import backend_of
@@ -78,7 +78,8 @@ def scores(
 
     `texts` are (prefix, text), with one blank between them, and `choose` is one of
     task_kinds.PAIR_SCORES. A batch has `spec.batch_tokens` tokens of texts of equal length. Raises
-    DataError for a text without tokens, or with more than the model reads.
+    DataError for a text without tokens, or with more than the model reads, and StageError for
+    scores that are no numbers.
     """
     import torch
 
@@ -99,6 +100,8 @@ def scores(
         if progress:
             done += len(np.unique(owners))
             progress(min(done, len(texts)), len(texts), "")
+    if np.isnan(totals).any():
+        raise StageError("a score of the model is not a number: its weights may be damaged")
     return totals
 
 

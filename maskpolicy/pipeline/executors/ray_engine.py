@@ -278,9 +278,9 @@ class _Session:
 
 
 def _cause_of(error: Any) -> Exception:
-    """Return the MaskpolicyError that a task raised, or a ConfigError that names another error."""
+    """Return what a task raised: a MaskpolicyError, Lost, or a ConfigError that names the rest."""
     inner = getattr(error, "cause", None)
-    if isinstance(inner, MaskpolicyError):
+    if isinstance(inner, MaskpolicyError | Lost):
         return type(inner)(str(inner))
     return ConfigError(f"Ray's task failed: {cause(inner or error)}")
 

@@ -13,7 +13,7 @@ from maskpolicy.core.types import Denoising
 from maskpolicy.experiment.budgets import TRAININGS, Training
 from maskpolicy.experiment.definition import ENCODER, ModelBlock
 from maskpolicy.models import scratch
-from maskpolicy.models.loading import load_config
+from maskpolicy.models.loading import body_factory, load_config
 from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.graph.costs import on_their_own
 from maskpolicy.pipeline.graph.nodes import Stage
@@ -74,7 +74,7 @@ def flop(spec: Training, how: Denoising | None, corpus: Mapping[str, Any], kind:
 def size(model: ModelBlock) -> tuple[int, int]:
     """Return the numbers of weights and of layers of a model by its configuration."""
     import torch
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     if model.is_scratch:
         shape = scratch.preset(model)
@@ -86,7 +86,7 @@ def size(model: ModelBlock) -> tuple[int, int]:
     else:
         config = load_config(model.name, model.revision)
     with torch.device("meta"):
-        made = AutoModel.from_config(config)
+        made = body_factory(config).from_config(config)
     return sum(each.numel() for each in made.parameters()), _layers(made)
 
 

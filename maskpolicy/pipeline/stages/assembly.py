@@ -217,7 +217,7 @@ class _Builder:
             inputs |= own.annotations(block, number) | own.select_statistics(block)
         params = GeneralParams(
             **objective,
-            preset=model.name,
+            preset=Path(model.name).name,
             spec=settled(
                 replace(spec, seed=spec.seed + number), "general", self.experiment.resources
             ),
