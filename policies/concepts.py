@@ -3,7 +3,7 @@
 Paper: "Efficient Pre-training of Masked Language Model via Concept-based Curriculum Masking", arXiv
 2212.07617; code: https://github.com/KoreaMGLEE/Concept-based-curriculum-masking. Concepts are the
 nodes of a graph, such as ConceptNet. Of the `connected` concepts with the most neighbours, those
-that occur at least `min_count` times in the corpus, at most `basic` of them, are the first stage of
+that occur at least `frequent` times in the corpus, at most `basic` of them, are the first stage of
 a curriculum; each further stage adds the concepts that are `hops` edges away from the last one, and
 the last stage has all concepts of the graph.
 """
@@ -53,7 +53,7 @@ class Concepts:
     graph: str  # file with two concepts and a tab in each line, or ConceptNet's assertions
     ratio: Rate = 0.15  # share of the tokens to mask
     # 0: random tokens; 1 to `stages`: concepts of all stages up to this one; above `stages`: all
-    # concepts and random tokens
+    # concepts and random tokens; the default ends at `stages` + 2
     stage: Weight = CURRICULUM
     stages: Count = 3  # of concepts; the last has all concepts of the graph
     hops: Count = 1  # edges between the concepts of one stage and of the next
@@ -64,12 +64,9 @@ class Concepts:
     version: ClassVar = 2  # reads a graph's first concept after a BOM
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for the default curriculum with more stages than it reaches."""
+        """Let the default curriculum reach all stages."""
         if self.stages > Concepts.stages and self.stage == CURRICULUM:
-            end = self.stages + 2
-            raise ConfigError(
-                f"stage: the default one is for stages: 3: set stage: {{start: 0, end: {end}}}"
-            )
+            object.__setattr__(self, "stage", Schedule(0, self.stages + 2))
 
     def depends(self) -> Json:
         """Return the digest of the graph's file; raises ConfigError if it cannot be read."""

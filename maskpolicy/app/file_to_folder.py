@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from maskpolicy.app import progress
 from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.progress import StageSummary
+from maskpolicy.core import hub
 from maskpolicy.core.files import read_json
 from maskpolicy.core.version import VERSION
 from maskpolicy.data.corpus.passages import Passages
@@ -92,10 +93,12 @@ def prepare(
     store = open_store(asked.store, asked.cache)
     if verify:
         store.digests.distrust()
-    experiment = experiment_of(written, asked.file, StoreCounter(store))
     folder = out or _default_folder(written)
     if not is_dry:
         run_folder.check(folder, written, store.root)
+    hub.forget_commits()
+    experiment = experiment_of(written, asked.file, StoreCounter(store))
+    if not is_dry:
         for blocks in (experiment.policies, experiment.tasks):
             run_folder.check_labels(folder, [block.label for block in blocks])
     whole = stages.build(experiment, store.hash_file, store.cut_file)

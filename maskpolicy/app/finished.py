@@ -23,7 +23,7 @@ from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
 from maskpolicy.core.files import with_home
 from maskpolicy.core.types import Json
-from maskpolicy.leaderboard import report
+from maskpolicy.leaderboard import report, stored_board
 from maskpolicy.leaderboard.board import Board, BoardRow
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_forms, save_page
@@ -88,8 +88,10 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             is_one = kinds in _TEXTS and parameter.kind is not parameter.VAR_POSITIONAL
             if is_one and not isinstance(value, _TEXTS[kinds]):
                 raise ConfigError(f"{name}: must be {kinds}, not {type(value).__name__}")
-            if isinstance(value, np.generic):
-                passed.arguments[name] = value.item()
+            if parameter.kind is parameter.VAR_KEYWORD:
+                passed.arguments[name] = {key: _plain(each) for key, each in value.items()}
+            else:
+                passed.arguments[name] = _plain(value)
             if "Path" in kinds:
                 passed.arguments[name] = _in_home(value)
         try:
@@ -101,6 +103,10 @@ def in_python(function: Callable[Params, Returned]) -> Callable[Params, Returned
             raise type(error)(text) from error
 
     return called
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _in_home(value: object) -> object:
@@ -281,12 +287,14 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
+        self._check_apart(Path(path), "path")
         save_page(self.board, Path(path).absolute(), "path")
         return Path(path)
 
     @_method
     def save(self, folder: str | Path) -> Path:
         """Write the page, JSON, Markdown, CSV and LaTeX to a folder; raises StoreError."""
+        self._check_apart(Path(folder), "folder")
         save_forms(self.board, Path(folder))
         return Path(folder)
 
@@ -313,6 +321,11 @@ class Runs:
 
         head, body = report.cells(self.board)
         return str(DataFrame(body, columns=list(head)).to_html(index=False))
+
+    def _check_apart(self, path: Path, option: str) -> None:
+        """Raise ConfigError if another board than the run's own would replace that one."""
+        if self.baseline is not None or self.mixed:
+            stored_board.check_other(path, option)
 
     def _names(self) -> dict[Path, str]:
         """Return the name of each run by its folder."""

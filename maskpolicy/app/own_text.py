@@ -19,8 +19,8 @@ from maskpolicy.app.transformers_folders import (
     place,
     record_of,
 )
-from maskpolicy.core import keys, schema
-from maskpolicy.core.errors import ConfigError, listed
+from maskpolicy.core import hub, keys, schema
+from maskpolicy.core.errors import ConfigError, StoreError, listed
 from maskpolicy.core.files import read_json
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import learned_policies, parse, policy_blocks
@@ -207,9 +207,14 @@ def prepare(asked: Request, store: Store) -> Prepared:
 
     Raises ConfigError, DataError or StoreError before any work.
     """
-    planned = _experiment(asked, store)
     out = asked.out.resolve()
-    check_out(out, model=asked.model)
+    check_out(out)
+    hub.forget_commits()
+    planned = _experiment(asked, store)
+    if Path(planned.model.name).is_absolute() and Path(planned.model.name).resolve() == out:
+        raise StoreError(
+            f"{out}: --out is the folder of --model, which would be lost: choose another --out"
+        )
     plan = stages.build(planned, store.hash_file, store.cut_file)
     check_folder(planned.model)
     check_installed(planned.tracker)

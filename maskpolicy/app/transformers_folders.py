@@ -61,16 +61,11 @@ PRETRAIN, EXPORT = "pretrain", "export"  # the commands that write such folders
 _KINDS = ("tokenizer", "pretrained", "intermediate", "finetune")  # stages described in a card
 
 
-def check_out(out: Path, verb: str = PRETRAIN, model: str | None = None) -> None:
+def check_out(out: Path, verb: str = PRETRAIN) -> None:
     """Raise StoreError for an --out that cannot be used, before any work.
 
-    A folder that the same command wrote can be used, and is replaced at the end. The folder of the
-    `model` cannot.
+    A folder that the same command wrote can be used, and is replaced at the end.
     """
-    if model is not None and Path(model).is_dir() and Path(model).resolve() == out:
-        raise StoreError(
-            f"{out}: --out is the folder of --model, which would be lost: choose another --out"
-        )
     check_folder(out)
     if out.is_dir() and any(out.iterdir()) and _verb(out) != verb:
         raise StoreError(

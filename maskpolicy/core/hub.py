@@ -48,6 +48,11 @@ def commit(
         raise fault(f"{place} {name}: its commit cannot be resolved: {error} ({advice})") from error
 
 
+def forget_commits() -> None:
+    """Ask the Hub again for the commits of branches and tags, which may have moved."""
+    _resolved.cache_clear()
+
+
 @lru_cache(maxsize=32)
 def _resolved(kind: Literal["model", "dataset"], name: str, revision: str | None) -> str:
     """Return the commit of a branch or tag; raises LookupError with the reason for none."""

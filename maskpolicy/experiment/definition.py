@@ -13,7 +13,7 @@ from maskpolicy.core import keys
 from maskpolicy.core.schema import Count, NotNegative, Steps, omitted
 from maskpolicy.core.types import Denoising, Json
 from maskpolicy.experiment.budgets import TRAININGS, Resources, Slurm, Training
-from maskpolicy.plugins.registry import CORPUS
+from maskpolicy.plugins.registry import CORPUS, entry
 
 CONFIG_FILE = ".json"  # ends the name of a model that is built from a configuration
 NONE = "none"  # the row without an intermediate stage; it is not a plugin
@@ -306,7 +306,8 @@ def untuned(settings: Mapping[str, Json], tune: Mapping[str, Any]) -> dict[str, 
 
 def resolved_member(block: PolicyBlock) -> dict[str, Json]:
     """Return the block of a policy that a row draws, as keys of stages hold it: without label."""
-    left_out = {"label", *asdict(block.denoising)} - set(keys.to_json(block.denoising))
+    stated = {*keys.to_json(block.denoising), *entry("policy", block.name).facts}
+    left_out = {"label", *asdict(block.denoising)} - stated
     left_out |= set(block.fields) - set(keys.without_omitted(type(block.policy), block.fields))
     return {key: value for key, value in resolved_policy(block).items() if key not in left_out}
 

@@ -118,20 +118,10 @@ def experiment_of(
     return make_experiment(given, asked.name, place, asked.folders, asked.plugins, counter=counter)
 
 
-_ALTERNATIVES = (  # a file has at most one of these keys
-    ("intermediate_runs", "intermediate_seeds"),
-    ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
-    ("finetune.steps", "finetune.epochs"),
-    ("checkpoint_steps", "checkpoint_words"),
-    ("corpus.words", "corpus.tokens"),
-    ("contrast_corpus.words", "contrast_corpus.tokens"),
-)
-
-
 def _prefer_overrides(given: dict[str, Any], overrides: Sequence[str]) -> None:
     """Drop the keys of the file that exclude a key of an override."""
     stated = {override.partition("=")[0] for override in overrides}
-    for group in _ALTERNATIVES:
+    for group in verbatim.ALTERNATIVES:
         for key in stated.intersection(group):
             *path, name = key.split(".")  # the path of the whole group
             block = given.get(path[0]) if path else given

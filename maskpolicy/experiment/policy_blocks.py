@@ -140,6 +140,8 @@ def policy_block(
     members: tuple[PolicyBlock, ...] = ()
     if hooks.CHOOSE_MEMBER.of(policy) is None:
         facts = asdict(denoising_block(entry.facts, entry.where, {}))
+        if not drawn_fields(policy):
+            facts["loss_weight"] = "equal"  # a policy's own weight is for a drawn rate
         denoising = denoising_block(asked, where, {**facts, **shared})
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
@@ -358,8 +360,8 @@ class GeneralKeys:
 
     # the policy for the general text, with its objective; `mixture` draws one of several
     policy: NameOrKeys = GENERAL_POLICY
-    # the general text, written like `corpus`; if omitted, the world's for a preset or if the
-    # world is the `corpus`, else the text of `corpus`, with `general.steps: 0`
+    # the general text, written like `corpus`; if omitted: the world's, for presets and `corpus:
+    # world`; else `corpus`, for the tokenizer only, because `general.steps` is then 0
     corpus: NameOrKeys = None
 
 

@@ -282,7 +282,7 @@ def _of_members(
         return [automatic(block, of_file) for block in blocks]
 
     usual = {**defaults, **({key: shown(defaults[key])} if key in defaults else {})}
-    return {**block.fields, key: shown(block.fields[key])}, usual
+    return {**block.fields, key: [automatic(each, of_file) for each in block.members]}, usual
 
 
 def _like(default: Any, value: Json) -> Json:

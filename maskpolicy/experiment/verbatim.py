@@ -21,6 +21,14 @@ _HEAD = (
     "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders`,\n"
     "# `plugins` and `file`, from which the text comes, are relative to this file.\n"
 )
+ALTERNATIVES = (  # a file has at most one of these keys
+    ("intermediate_runs", "intermediate_seeds"),
+    ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
+    ("finetune.steps", "finetune.epochs"),
+    ("checkpoint_steps", "checkpoint_words"),
+    ("corpus.words", "corpus.tokens"),
+    ("contrast_corpus.words", "contrast_corpus.tokens"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,17 @@ def read_experiment(
         kept.experiment,
         kept.name,
         _distinct(*((home / name).resolve() for name in kept.folders), *([here] if new else [])),
-        (*kept.keys, *new),
+        (*(key for key in kept.keys if not _is_replaced(key, new)), *new),
         _distinct(*((home / name).resolve() for name in kept.plugins), *added),
         path.parent,
         (home / kept.file).resolve() if kept.file else None,
     )
+
+
+def _is_replaced(key: str, new: Sequence[str]) -> bool:
+    """Return whether one of the `new` overrides sets an alternative of the key of another."""
+    name, names = key.partition("=")[0], {each.partition("=")[0] for each in new}
+    return any(name in group and names & {*group} - {name} for group in ALTERNATIVES)
 
 
 def save(asked: WrittenExperiment, folder: Path) -> None:

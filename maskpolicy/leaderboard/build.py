@@ -126,9 +126,7 @@ def _baseline_label(
     label = given or runs[0].baseline
     if comparisons.baseline_candidates(label, _labelled(drafts)):
         return label, []
-    stated = [known for run in runs if run.left_out for known in run.policies]
-    left_out = any(known == label or known.startswith(f"{label} ") for known in stated)
-    if given is None and left_out:
+    if given is None and any(run.left_out for run in runs):
         first = drafts[0].label
         return first, [f"{label}, the baseline, was left out: rows are compared with {first}"]
     raise ConfigError(

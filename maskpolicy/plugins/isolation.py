@@ -210,12 +210,16 @@ def forget(home: Home) -> None:
 
 
 def stale() -> list[Home]:
-    """Return the homes with a module that has changed since it was imported."""
+    """Return the homes with a module, or a file that a plugin reads, that has changed since."""
     return [
         home
         for home in _HOMES.values()
-        if any(not path.is_file() or code_digest(path) != code for path, code in home.code.items())
+        if any(_has_changed(*each) for each in {**home.keyed, **home.code}.items())
     ]
+
+
+def _has_changed(path: Path, digest: str) -> bool:
+    return not path.is_file() or (code_digest(path) != digest and sha256(path) != digest)
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def _checked(
             what = repr(predicted) if isinstance(predicted, str) else "all predictions"
             bounds = "finite number" if most > 1 else f"number from {least} to 1"
             raise PluginError(f"metric {new.name!r} returned {value} for {what}: return a {bounds}")
-        return value
+        return min(max(value, least), most)
 
     return checked
 

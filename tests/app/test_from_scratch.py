@@ -102,6 +102,8 @@ def test_a_configuration_file_is_built_with_the_tokenizer_of_a_folder(pretrain):
     Path("config.json").write_text(json.dumps(config))
     code, _, err = pretrain("config.json", "model.tokenizer=words", *STEPS)
     assert code == 0, err
+    code, _, err = pretrain("./out", *STEPS)
+    assert code != 0 and "out: --out is the folder of --model, which would be lost" in err
     made = AutoModel.from_pretrained("out").config.to_dict()
     assert {**config, "vocab_size": len(small.tokenizer())}.items() <= made.items()
     for wrong, said in (

@@ -154,7 +154,7 @@ def test_a_stage_that_fails_is_an_error_that_says_where_to_look(place):
 def test_a_text_is_masked_by_a_tokenizer_of_transformers(tmp_path):
     text = "Ada Lovelace was born in London. She wrote of engines."
     given = {"tokenizer": small.tokenizer(), "store": tmp_path}
-    masked = mp.mask(text, "salient-span", spans=2, **given)
+    masked = mp.mask(text, "salient-span", spans=np.int64(2), **given)
     assert mp.mask(text, {"name": "salient-span", "spans": 2}, **given) == masked
     assert [text[a:b] for a, b, _ in masked.spans] == [part for *_, part in masked.spans]
     assert "<mask>" in masked.source and masked.target
@@ -255,6 +255,8 @@ def test_scores_need_no_store(tmp_path, monkeypatch):
     assert set(runs.scores().policy) == {"none", "few", "many"}
     with pytest.raises(mp.ConfigError, match="outside of the run and the working directory"):
         runs.masks("few")
+    with pytest.raises(mp.ConfigError, match=r"folder .*: holds a run, whose own board would be"):
+        mp.load(folder, baseline="few").save(folder)
     packed = packing.pack(written(tmp_path / "other"), tmp_path / "other.zip")
     assert set(mp.load(packed, folder).scores().policy) == {"none", "few", "many"}
 

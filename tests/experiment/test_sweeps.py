@@ -80,6 +80,16 @@ def test_a_sweep_over_one_key_of_the_objective_keeps_the_files_others(
     assert getattr(row.denoising, block) == whole
 
 
+def test_a_member_may_leave_out_what_the_file_states(load_rows):
+    member = "{name: random, corruption: delete, target: full, replacement: null}"
+    found = load_rows(
+        f"[none, {{name: mixture, members: [random, {member}]}}]",
+        "replacement={mask: 0.8, random: 0.1, keep: 0.1}",
+    )
+    first, second = found.policies[1].members
+    assert first.denoising.replacement is not None and second.denoising.replacement is None
+
+
 def test_a_mixture_whose_members_all_state_a_key_of_the_top_stays_one_row(load_rows):
     inner = "{name: mixture, members: [{name: random, target: full}, {name: span, target: full}]}"
     members = f"[{inner}, {{name: mass, target: spans}}]"

@@ -63,6 +63,9 @@ def test_a_kept_experiment_takes_further_keys_once(home, tmp_path):
     assert again.keys == ("seeds=[1]", "seeds=[2]")
     assert load_experiment(tmp_path / WRITTEN).seeds == (2,)
     assert again.name == "it"
+    verbatim.save(verbatim.read_experiment(home / "it.yaml", ["intermediate.epochs=2"]), tmp_path)
+    again = verbatim.read_experiment(tmp_path / WRITTEN, ["intermediate.steps=5"])
+    assert again.keys == ("intermediate.steps=5",)
 
 
 def test_a_folder_names_the_file_of_its_experiment(home, tmp_path):

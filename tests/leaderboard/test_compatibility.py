@@ -168,6 +168,7 @@ def test_columns_may_have_a_fine_tuning_of_their_own(load):
 def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place():
     moved = whole()
     moved["task"]["data"], moved["corpus"]["files"] = "/elsewhere", ["/elsewhere/a.txt"]
+    moved["general"]["corpus"] = {"files": ["/elsewhere/b.txt"]}
     names = ("train-examples zsre", "test-examples zsre", "corpus intermediate", "tokenizer x")
     names += ("corpus general",)
     keys = {name: f"{number}" * 64 for number, name in enumerate(names)}
@@ -176,6 +177,11 @@ def test_the_same_files_may_lie_elsewhere_and_other_files_not_in_the_same_place(
     for name in keys:
         with pytest.raises(ConfigError, match="the same settings, but other files"):
             joined(one, cell(whole(), stages=keys | {name: "d" * 64}))
+    del keys["train-examples zsre"], keys["corpus intermediate"]  # pairs; one corpus for both
+    one = cell(whole(), stages=keys)
+    assert len(joined(one, cell(moved, stages=keys)).rows) == 2
+    with pytest.raises(ConfigError, match=r"zsre\.task \(the same settings, but other files"):
+        joined(one, cell(whole(), stages=keys | {"test-examples zsre": "d" * 64}))
 
 
 @pytest.mark.parametrize("corpus", [{"name": "world"}, {"name": "mine", "files": ["a.txt"]}])

@@ -141,6 +141,13 @@ def test_a_declared_file_edited_under_way_refuses_the_commit(plugin, store):
     assert run(plugin.plan(), store).error is None
 
 
+def test_a_declared_file_edited_between_commands_is_read_again(plugin):
+    plugin.plan()
+    assert not isolation.stale()
+    plugin.edit("words.txt", 1)
+    assert [home.folder for home in isolation.stale()] == [plugin.folder]
+
+
 def test_a_plugin_that_was_imported_anew_since_the_plan_is_refused(plugin, store):
     first = plugin.plan()
     plugin.edit("mine.py", 1)

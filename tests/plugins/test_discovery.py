@@ -273,9 +273,10 @@ def test_two_classes_of_one_name_in_a_plugin_file_are_two_plugins_of_one_name():
 
 def test_a_metric_of_a_notebook_may_be_defined_again():
     """A cell that is run again has a file name of its own, which names no file."""
-    code = "from maskpolicy import metric\n\n@metric('nearly')\ndef nearly(one, many): return 1.0\n"
+    code = "from maskpolicy import metric\n\n@metric('nearly')\ndef nearly(*_): return 1 + 1e-12\n"
     for cell in ("ipykernel/1.py", "ipykernel/2.py"):
         linecache.cache[cell] = (len(code), None, code.splitlines(keepends=True), cell)
         names = {"__name__": "a_cell"}
         exec(compile(code, cell, "exec"), names)
         assert registry.entry("metric", "nearly").plugin is names["nearly"]
+        assert registry.METRICS["nearly"].score("a", ["b"]) == 1.0  # rounding is cut

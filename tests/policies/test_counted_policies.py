@@ -16,12 +16,13 @@ from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, Differen
 from maskpolicy.policies.frequency import Frequency, spread
 from maskpolicy.policies.informask import InforMask, InforMaskRates
 from maskpolicy.policies.pmi import PMI, scores, units
-from refusals import refused
 
 from maskpolicy import ConfigError, DataError, Schedule, Statistics
 from maskpolicy.data.corpus import ngrams
 from maskpolicy.data.corpus.sums import statistics_of
+from maskpolicy.experiment.policy_blocks import policy_block
 from maskpolicy.masking.selection import select
+from maskpolicy.pipeline.stages.policy_inputs import reader
 
 LINES = (
     *["by the way we met"] * 4,
@@ -416,7 +417,11 @@ def test_a_graph_may_begin_with_a_bom_and_one_that_cannot_be_read_is_named(tmp_p
         read_graph(str(packed))
 
 
-def test_more_stages_of_concepts_than_the_default_curriculum_reaches_are_refused():
-    match = r"^stage: the default one is for stages: 3: set stage: \{start: 0, end: 7\}"
-    refused(Concepts, graph="graph.tsv", stages=5, match=match)
-    assert Concepts(graph="graph.tsv", stages=5, stage=Schedule(0, 7)).stages == 5
+def test_the_default_curriculum_reaches_all_stages_of_concepts(tmp_path):
+    path = tmp_path / "graph.tsv"
+    path.write_text("town\tstreet\n")
+    given = {"name": "concepts", "graph": str(path), "stages": 5}
+    for more in ({}, {"stage": {"start": 0, "end": 7}}):
+        block = policy_block(given | more, "", {})
+        assert block.policy.stage == Schedule(0, 7)
+        assert reader(block).instance().stage == Schedule(0, 7)  # as a stage builds it again

@@ -148,6 +148,17 @@ def test_examples_that_cannot_be_counted_are_refused(wrong, said):
     refused(examples_of, made, small.passages(), error=StageError, match=f"policy Counts: .*{said}")
 
 
+def test_a_policy_with_a_fixed_rate_weighs_all_losses_alike():
+    assert policy_block({"name": "diffusion"}, "", {}).denoising.loss_weight == "likelihood"
+    fixed = policy_block({"name": "diffusion", "ratio": 0.3}, "", {})
+    assert fixed.denoising.loss_weight == "equal"
+    for member in ({"loss_weight": "equal"}, {"ratio": 0.3}):
+        given = {"name": "mixture", "members": ["random", {"name": "diffusion", **member}]}
+        row = policy_block(given, "", {}, "encoder")
+        again = policy_block({"name": "mixture", **row.fields}, "", {})
+        assert [each.denoising.loss_weight for each in again.members] == ["equal", "equal"]
+
+
 def test_examples_of_passages_do_not_go_with_mixtures_and_collators():
     each = {"name": "salient-span", "examples": "each"}
     with pytest.raises(ConfigError, match="decides how many examples a passage gives"):

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, listed
-from maskpolicy.core.files import json_bytes, read_json, slug
+from maskpolicy.core.files import json_bytes, json_or_none, read_json, slug
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.data.taskfiles import audit
@@ -110,8 +110,11 @@ class Result:
         """The key of the corpus that the row's intermediate stage reads; None without one.
 
         The name of a corpus into which texts are mixed is that of the one without them, and more.
+        If the general stage reads the same corpus, the stage has that name alone.
         """
         found = [name for name in self.stages if f"{name} ".startswith(_CORPUS)]
+        if not found and "intermediate" in self.config:
+            return self.stage_key("corpus general")
         return self.stages[max(found, key=len)] if found else None
 
     @property
@@ -324,9 +327,12 @@ def cell_name(policy: str, task: str, seed: int, step: int | None = None) -> str
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a digest of the results of a run; it changes if any of them does."""
-    files = current_files(folder, "results")
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    """Return a digest of the results and the baseline of a run; it changes if any of them does."""
+    files = [*current_files(folder, "results"), *current_files(folder, EARLY)]
+    settings = json_or_none(folder / SETTINGS)
+    baseline = settings.get("baseline") if isinstance(settings, dict) else None
+    parts = [path.read_bytes() for path in files] + [str(baseline).encode()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 def read_result(path: Path) -> Result:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from maskpolicy.core import keys
+from maskpolicy.core.errors import DataError
 from maskpolicy.core.files import json_bytes, read_json, remove_parts, write_file
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
@@ -181,7 +183,9 @@ def _result(
     )
     outcome = outcomes.get(stage.key)
     if outcome is None or outcome.error is not None:
-        known = read_result(path) if path.is_file() else None
+        known = None
+        with suppress(DataError):  # damaged, or of another version
+            known = read_result(path) if path.is_file() else None
         if known and known.metrics is not None and known.stages.get(stage.name) == stage.key:
             if known.tuning and not tuning:  # the store has lost which candidate was chosen
                 return known

@@ -67,6 +67,7 @@ _READS = {
 """The stage that reads the contents of a section: if its keys are equal, so are the contents."""
 
 _CORPORA = ("corpus", "contrast_corpus")
+_GENERAL_TEXT = "general.corpus"
 _NUMBERS = ("seed", "seeds")  # suffixes: the run or model of a result, and their number
 
 
@@ -88,9 +89,9 @@ def parts(result: Result) -> dict[str, ComparedPart]:
 
     A row without an intermediate stage has no part for that stage.
     """
-    config = result.config
+    config, left_out = result.config, {*HARMLESS, _GENERAL_TEXT}
     found = {
-        name: ComparedPart(_settings(name, config[name], HARMLESS), _reads(result, name))
+        name: ComparedPart(_settings(name, config[name], left_out), _reads(result, name))
         for name in ("model", "world", "general", *_CORPORA, "fit", "intermediate")
         if name in config
     }
@@ -101,7 +102,8 @@ def parts(result: Result) -> dict[str, ComparedPart]:
     found["tokenizer"] = ComparedPart({}, result.stage_key("tokenizer"))
     if "general" in config:  # differences are paired by seed, and so by general model
         found[f"seed {result.seed}"] = ComparedPart({"general_seed": config.get("general_seed", 0)})
-        found["general.corpus"] = ComparedPart({}, result.stage_key("corpus general"))
+        text = config["general"].get("corpus")
+        found[_GENERAL_TEXT] = ComparedPart(text, result.stage_key("corpus general"))
     for kind, version in (result.code or {}).get("versions", {}).items():
         found[f"version of {kind}"] = ComparedPart(version)
     return {**found, **_questions(result), **_learned_from(result)}
@@ -114,14 +116,14 @@ def identity(result: Result) -> dict[str, Json]:
     each task may have another choice, and a cell that failed has none.
     """
     numbers = [f"{stage}_{end}" for stage in ("general", "intermediate") for end in _NUMBERS]
+    harmless = {*_MERGED, _GENERAL_TEXT, *result.config.get("tune", {})}
     left_out = ("task", "world", "train_on", "trainings", "finetune", *numbers)
-    tune = result.config.get("tune", {})
     found: dict[str, Json] = {
-        name: ComparedPart(_settings(name, block, {*_MERGED, *tune}), _reads(result, name)).identity
+        name: ComparedPart(_settings(name, block, harmless), _reads(result, name)).identity
         for name, block in result.config.items()
         if name not in left_out
     }
-    if tune:
+    if tune := result.config.get("tune"):
         found["policy"] = untuned(result.config["policy"], tune)
     found["tokenizer"] = result.stage_key("tokenizer")
     found |= {name: part.identity for name, part in _learned_from(result).items()}
@@ -199,7 +201,7 @@ def _is_of_world(name: str, result: Result) -> bool:
         return bool(config[name].get("name") == WORLD)
     if name == f"{result.task}.task":
         return bool(config["task"].get("data") == WORLD)
-    return name in ("model", "tokenizer", "general.corpus") and "general" in config
+    return name in ("model", "tokenizer", _GENERAL_TEXT) and "general" in config
 
 
 def notes(results: Sequence[Result]) -> list[str]:
@@ -231,7 +233,7 @@ def _questions(result: Result) -> dict[str, ComparedPart]:
     """Return the parts of a result's column: the questions, and how answers are scored."""
     task = _settings("task", result.config.get("task", {}), HARMLESS)
     read = [result.examples_key(split) for split in SPLITS]
-    key = keys.digest(read) if all(read) else None
+    key = keys.digest(read) if read[-1] else None  # pairs are only in test
     found = {f"{result.task}.task": ComparedPart(task, key)}
     if result.metrics is not None:
         scored = {

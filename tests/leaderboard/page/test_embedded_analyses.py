@@ -23,6 +23,10 @@ def test_an_analysis_of_other_results_says_so(folder):
         found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
         (place / "coverage.json").write_text(json.dumps(found))
         assert ("results have changed since this analysis" in rendered(folder)) is stale
+    before = fingerprint(folder)
+    settings = json.loads((folder / "experiment.json").read_text())
+    (folder / "experiment.json").write_text(json.dumps(settings | {"baseline": "random"}))
+    assert fingerprint(folder) != before
 
 
 def test_plots_that_are_too_large_are_named_instead(folder):
