@@ -78,8 +78,8 @@ def scores(
 
     `texts` are (prefix, text), with one blank between them, and `choose` is one of
     task_kinds.PAIR_SCORES. A batch has `spec.batch_tokens` tokens of texts of equal length. Raises
-    DataError for a text without tokens, or with more than the model reads, and StageError for
-    scores that are no numbers.
+    DataError for a text without tokens, or with more than the model reads, and StageError for a
+    score of NaN.
     """
     import torch
 
