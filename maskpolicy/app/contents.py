@@ -69,9 +69,9 @@ class FinishedRun:
 def write(finished: FinishedRun) -> None:
     """Write the folder of a finished run; raises StoreError."""
     with writing(finished.folder):
-        for write_it in CONTENTS.values():
-            if write_it is not None:
-                write_it(finished)
+        for save in CONTENTS.values():
+            if save is not None:
+                save(finished)
 
 
 def _record(finished: FinishedRun) -> None:
@@ -133,6 +133,6 @@ CONTENTS: Mapping[str, Callable[[FinishedRun], object] | None] = {
         finished.graph.cells, finished.store, finished.folder
     ),
     "analyses/": lambda finished: save_passages(finished.run, finished.store),
-    PAGE: lambda finished: save_page(finished.board, finished.folder / PAGE),  # of all above
+    PAGE: lambda finished: save_page(finished.board, finished.folder / PAGE),
 }
-"""Patterns of names in a run's folder and what writes them, in this order; None: another one."""
+"""Patterns of names in a run's folder and what writes them, in this order; None: another line."""

@@ -234,7 +234,8 @@ def part_of(path: Path) -> Path:
 
 def remove_parts(folder: Path, name: str = "") -> None:
     """Remove half-written files that are older than a day, or only those of the file `name`."""
-    for path in folder.glob(f".{glob.escape(name)}*{PART}"):
+    pattern = f".{glob.escape(name)}.{'[0-9a-f]' * 32}{PART}" if name else f".*{PART}"
+    for path in folder.glob(pattern):
         with suppress(OSError):
             if time.time() - path.lstat().st_mtime > _DAY:
                 path.unlink()

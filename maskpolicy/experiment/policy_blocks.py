@@ -30,6 +30,7 @@ from maskpolicy.plugins.discovery import find_plugin
 from maskpolicy.plugins.registry import (
     DENOISING_KEYS,
     ROW_KEYS,
+    Registered,
     depends,
     gives_examples,
     policy_name,
@@ -139,9 +140,7 @@ def policy_block(
     asked = {key: given[key] for key in DENOISING_KEYS if key in given}
     members: tuple[PolicyBlock, ...] = ()
     if hooks.CHOOSE_MEMBER.of(policy) is None:
-        facts = asdict(denoising_block(entry.facts, entry.where, {}))
-        if not drawn_fields(policy):
-            facts["loss_weight"] = "equal"  # a policy's own weight is for a drawn rate
+        facts = asdict(own_objective(entry, policy))
         denoising = denoising_block(asked, where, {**facts, **shared})
         if kind:
             denoising = of_kind(denoising, {**shared, **asked}, kind, where)
@@ -160,8 +159,14 @@ def policy_block(
             mask_exclusion=max(block.denoising.mask_exclusion for block in members),
             shallow_decoder=any(block.denoising.shallow_decoder for block in members),
         )
-    fields = keys.plain(values, where)
+    fields = keys.plain({key: getattr(policy, key) for key in values}, where)
     return PolicyBlock(name, name, fields, denoising, policy=policy, members=members)
+
+
+def own_objective(entry: Registered, policy: Any) -> Denoising:
+    """Return the objective that a policy states itself; its loss weight is for a drawn rate."""
+    found = denoising_block(entry.facts, entry.where, {})
+    return found if drawn_fields(policy) else replace(found, loss_weight="equal")
 
 
 def instance_block(policy: Any, asked: Mapping[str, Any], where: str, kind: str) -> PolicyBlock:
@@ -361,7 +366,7 @@ class GeneralKeys:
     # the policy for the general text, with its objective; `mixture` draws one of several
     policy: NameOrKeys = GENERAL_POLICY
     # the general text, written like `corpus`; if omitted: the world's, for presets and `corpus:
-    # world`; else `corpus`, for the tokenizer only, because `general.steps` is then 0
+    # world`; else `corpus`, and `general.steps` is then 0 by default
     corpus: NameOrKeys = None
 
 

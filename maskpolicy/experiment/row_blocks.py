@@ -26,9 +26,9 @@ from maskpolicy.experiment.model_and_corpus import MIX, in_effect, shown
 from maskpolicy.experiment.policy_blocks import (
     apart,
     check_distinct,
-    denoising_block,
     named,
     of_kind,
+    own_objective,
     policy_block,
     warn_of_equal_settings,
 )
@@ -262,8 +262,7 @@ def automatic(
         fields, usual = _of_members(block, defaults, of_file)
     else:
         fields = {**block.fields, **asdict(block.denoising)}
-        denoising = denoising_block(entry.facts, entry.where, {})
-        denoising = replace(denoising, **of_file.objective)
+        denoising = replace(own_objective(entry, block.policy), **of_file.objective)
         objective = asdict(of_kind(denoising, {}, of_file.kind, "") if of_file.kind else denoising)
         usual = {**defaults, **objective}
     settings = untuned({**fields, **own}, dict.fromkeys(tuned))

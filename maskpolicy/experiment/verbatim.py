@@ -21,6 +21,7 @@ _HEAD = (
     "# Relative paths in `experiment` and `keys` are looked up in `folders`; `folders`,\n"
     "# `plugins` and `file`, from which the text comes, are relative to this file.\n"
 )
+_NOTHING = ("", "null", "[]")
 ALTERNATIVES = (  # a file has at most one of these keys
     ("intermediate_runs", "intermediate_seeds"),
     ("intermediate.steps", "intermediate.words", "intermediate.epochs"),
@@ -62,7 +63,7 @@ def read_experiment(
     """Return the experiment of an ordinary file, or of one that `save` wrote.
 
     `path` may be the name of a shipped experiment (`file_of`). `keys` and `plugins` of the
-    command line follow those of the file. Raises ConfigError.
+    command line follow those of the file, or replace their ALTERNATIVES. Raises ConfigError.
     """
     path = file_of(path)
     text = yaml_file.read_text(path)
@@ -87,7 +88,8 @@ def read_experiment(
 
 def _is_replaced(key: str, new: Sequence[str]) -> bool:
     """Return whether one of the `new` overrides sets an alternative of the key of another."""
-    name, names = key.partition("=")[0], {each.partition("=")[0] for each in new}
+    name, set_now = key.partition("=")[0], (each.partition("=") for each in new)
+    names = {other for other, _, value in set_now if value not in _NOTHING}
     return any(name in group and names & {*group} - {name} for group in ALTERNATIVES)
 
 

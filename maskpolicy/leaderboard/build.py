@@ -120,13 +120,13 @@ def _baseline_label(
 ) -> tuple[str, list[str]]:
     """Return the baseline's label, and a note if the first row replaces it.
 
-    The first row is the baseline if --only left out all rows that the label may mean. Raises
-    ConfigError if no row has the label.
+    The first row is the baseline if --only left out rows of the first run, whose label it is.
+    Raises ConfigError if no row has the label.
     """
     label = given or runs[0].baseline
     if comparisons.baseline_candidates(label, _labelled(drafts)):
         return label, []
-    if given is None and any(run.left_out for run in runs):
+    if given is None and runs[0].left_out:
         first = drafts[0].label
         return first, [f"{label}, the baseline, was left out: rows are compared with {first}"]
     raise ConfigError(

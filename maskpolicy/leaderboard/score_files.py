@@ -171,8 +171,10 @@ def _scored(frame: DataFrame, where: str) -> list[float]:
             kind = type(many).__name__
             raise DataError(f"{place} has a {kind} as reference: give its texts in a list")
         texts = (one, *several)
-        if any(isinstance(text, Iterable) and not isinstance(text, str) for text in texts):
-            raise DataError(f"{place} has a list as prediction or in its references: give texts")
+        for text in texts:
+            if isinstance(text, Iterable) and not isinstance(text, str):
+                kind = "list" if isinstance(text, Sequence) else type(text).__name__
+                raise DataError(f"{place} has a {kind} as prediction or reference: give a text")
         missing = [text for text in texts if text is None or text is NA or text != text]
         if missing or not several:
             raise DataError(f"{place} has no prediction or no reference")

@@ -190,22 +190,27 @@ def preset(model: ModelBlock) -> Preset:
         known = unknown("model_type", name, architectures)
         raise ConfigError(f"model {model.name}: {known} to build from scratch")
     config = {key: each for key, each in written.items() if key not in _LEFT_OUT}
-    try:
-        made = AutoConfig.for_model(**config)
-    except (StrictDataclassError, TypeError, ValueError, LookupError) as error:
-        raise ConfigError(f"model {model.name}: {' '.join(str(error).split())}") from error
-    is_limited = presets[name].positions != _UNLIMITED
-    positions = [made.max_position_embeddings] if is_limited else []
     sizes = [[config.get(key) for key in architectures[name].get(size, ())] for size in SIZES]
     types = config.get("type_vocab_size", 1)
-    for value in (*positions, types, *(each for row in sizes for each in row if each is not None)):
-        if type(value) is not int or not 1 <= value <= _LARGEST:
-            raise ConfigError(f"model {model.name}: {value!r} is not an integer in 1..{_LARGEST}")
+    _check_counts(model, types, *(each for row in sizes for each in row if each is not None))
+    try:
+        whole = AutoConfig.for_model(**config)
+    except (StrictDataclassError, ArithmeticError, TypeError, ValueError, LookupError) as error:
+        raise ConfigError(f"model {model.name}: {' '.join(str(error).split())}") from error
+    is_limited = presets[name].positions != _UNLIMITED
+    positions = [whole.max_position_embeddings] if is_limited else []
+    _check_counts(model, *positions)
     layers, width, _, inner = (max(each or 1 for each in [1, *row]) for row in sizes)
     vectors = (model.vocabulary or presets[name].vocabulary) + sum(positions) + types
     check_weights(layers, width, inner, vectors, f"model {model.name}")
     limit = positions[0] - _OFFSET * (name == "roberta") if is_limited else _UNLIMITED
     return replace(presets[name], config=config, positions=limit, sizes={})
+
+
+def _check_counts(model: ModelBlock, *counts: Any) -> None:
+    for count in counts:
+        if type(count) is not int or not 1 <= count <= _LARGEST:
+            raise ConfigError(f"model {model.name}: {count!r} is not an integer in 1..{_LARGEST}")
 
 
 def config_of(model: ModelBlock) -> dict[str, Json] | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import ConfigError, MaskpolicyError, cause, cause_at, unknown
-from maskpolicy.core.files import file_times, files_below, sha256
+from maskpolicy.core.files import files_below, sha256
 from maskpolicy.core.metrics import METRICS, Metric
 from maskpolicy.plugins import evaluate_metrics, hooks, isolation, registry
 from maskpolicy.plugins.registry import Registered
@@ -281,9 +281,9 @@ def code_digests(entry: Registered) -> dict[str, str]:
     home = _home(entry)
     if home is None:  # imported by others: the digests of what was imported
         for file, imported in entry.code.items():
-            if not file.is_file() or _digest(isolation.code_digest, file) != imported:
+            if not file.is_file() or isolation.digest_now(isolation.code_digest, file) != imported:
                 raise ConfigError(f"{file}: was edited since it was imported: start Python again")
-        data = {file: _digest(sha256, file) for file in _files(entry)}
+        data = {file: isolation.digest_now(sha256, file) for file in _files(entry)}
         return _named({**entry.code, **data}, entry.base)
     root = _ROOTS.get((entry.kind, entry.name), path)
     modules = isolation.closure(path, home.folder)
@@ -298,16 +298,6 @@ def code_digests(entry: Registered) -> dict[str, str]:
 def _home(entry: Registered) -> isolation.Home | None:
     """Return the home that imported a plugin's file; None if others did, perhaps later."""
     return None if entry.code else isolation.home_with(Path(entry.file))
-
-
-def _digest(of: Callable[[Path], str], path: Path) -> str:
-    """Return a digest of a file, which is computed again if the file is written."""
-    return _digest_at(of, path, file_times([path]))
-
-
-@cache
-def _digest_at(of: Callable[[Path], str], path: Path, times: tuple[int, ...]) -> str:
-    return of(path)
 
 
 def _named(files: Mapping[Path, str], folder: Path) -> dict[str, str]:

@@ -15,8 +15,9 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -24,7 +25,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError, listed
-from maskpolicy.core.files import sha256
+from maskpolicy.core.files import file_times, sha256
 
 PREFIX = "maskpolicy_plugin_"
 IMPORTED: set[str] = set()  # modules with plugins that others imported, here or in the command
@@ -210,7 +211,7 @@ def forget(home: Home) -> None:
 
 
 def stale() -> list[Home]:
-    """Return the homes with a module, or a file that a plugin reads, that has changed since."""
+    """Return the homes with a module, or a file that a plugin reads, that changed after that."""
     return [
         home
         for home in _HOMES.values()
@@ -219,7 +220,19 @@ def stale() -> list[Home]:
 
 
 def _has_changed(path: Path, digest: str) -> bool:
-    return not path.is_file() or (code_digest(path) != digest and sha256(path) != digest)
+    if not path.is_file():
+        return True
+    return digest not in (digest_now(code_digest, path), digest_now(sha256, path))
+
+
+def digest_now(of: Callable[[Path], str], path: Path) -> str:
+    """Return a digest of a file, which is computed again if the file is written."""
+    return _digest_at(of, path, file_times([path]))
+
+
+@cache
+def _digest_at(of: Callable[[Path], str], path: Path, times: tuple[int, ...]) -> str:
+    return of(path)
 
 
 @dataclass(frozen=True)

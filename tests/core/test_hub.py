@@ -95,7 +95,7 @@ def fetched(tmp_path, monkeypatch):
         for setting, value in settings.items():
             monkeypatch.setattr(constants, setting, value)
         monkeypatch.setattr(logging.getLogger("huggingface_hub"), "propagate", True)
-        hub._resolved.cache_clear()
+        hub.forget_commits()
         keys = {"model": name, "corpus": "world", "policies": ["none"], "tasks": ["zsre"]}
         built = stages.build(make_experiment(keys, "it", "", ()))
         cell = next(iter(built.cells.values()))

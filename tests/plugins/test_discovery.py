@@ -280,3 +280,4 @@ def test_a_metric_of_a_notebook_may_be_defined_again():
         exec(compile(code, cell, "exec"), names)
         assert registry.entry("metric", "nearly").plugin is names["nearly"]
         assert registry.METRICS["nearly"].score("a", ["b"]) == 1.0  # rounding is cut
+    del registry.METRICS["nearly"]

@@ -59,6 +59,8 @@ def leaderboard(
 
     if out is not None:
         stored_board.check_other(out, "--out")
+    if html is not None and (baseline is not None or mixed):
+        stored_board.check_other(html, "--html")
     with packing.opened(runs) as opened:
         read = [read_run(folder) for folder in opened.folders]
         board = build_leaderboard(read, baseline=baseline, mixed=mixed)

@@ -20,7 +20,7 @@ from maskpolicy.leaderboard.results.cell import names_of
 
 ROOM = 1_300_000  # characters of plots, so that the whole page stays below 3 MB
 MOST_ROWS = 60
-_STALE = "The results have changed since this analysis: analyze the run again."
+_STALE = "The results or the baseline have changed since this analysis: analyze the run again."
 _WIDE = 480  # points: wider plots are not shown side by side
 _MASKED = 1.0  # the weight of a masked span; a candidate's is smaller
 BETWEEN = " — passage "  # label and name of the first of the viewer's texts on a passage

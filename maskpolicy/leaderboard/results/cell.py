@@ -103,7 +103,7 @@ class Result:
 
     def examples_key(self, split: str) -> str | None:
         """Return the key of the stage that read a split of the task, if any."""
-        return self.stage_key(EXAMPLES[split])
+        return self.stages.get(f"{EXAMPLES[split]} {self.task}")
 
     @property
     def corpus_key(self) -> str | None:
@@ -327,7 +327,7 @@ def cell_name(policy: str, task: str, seed: int, step: int | None = None) -> str
 
 
 def fingerprint(folder: Path) -> str:
-    """Return a digest of the results and the baseline of a run; it changes if any of them does."""
+    """Return a digest of a run's results, those of checkpoints included, and its baseline."""
     files = [*current_files(folder, "results"), *current_files(folder, EARLY)]
     settings = json_or_none(folder / SETTINGS)
     baseline = settings.get("baseline") if isinstance(settings, dict) else None

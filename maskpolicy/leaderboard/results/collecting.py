@@ -6,7 +6,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial, reduce
 from operator import getitem
@@ -111,7 +110,7 @@ def collect(
         path = out / EARLY / f"{name}.json"
         before[name] = _written(find((policy, task, seed), stage, path, {STEP: step}), path)
     for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
-        remove_parts(folder)  # of processes that have ended
+        remove_parts(folder)  # of commands that were killed
     about = {"name": experiment.name, **resolved(experiment)}
     left_out = [name for name, result in [*ended.items(), *before.items()] if result is None]
     write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))
@@ -159,13 +158,14 @@ def _result(
 ) -> Result | None:
     """Return the result of a cell; if it was not run, or failed, from the file at `path`.
 
-    None if it was not run, and that file does not exist or comes from other stages. `more` is added
+    None if it was not run, and that file is damaged, missing or from other stages. `more` is added
     to its config.
     """
     policy = next(block for block in experiment.policies if block.label == cell[0])
     task = next(block for block in experiment.tasks if block.label == cell[1])
     block, behind, tuning = _chosen(experiment, policy, task, stage, store)
-    config = cell_config(experiment, block, task, cell[2], row=policy)
+    general: Any = next((each.params for each in behind if each.kind == "general"), None)
+    config = cell_config(experiment, block, task, cell[2], policy, general and general.config)
     result = Result(
         *cell,
         sources.facts(find_plugin("task", task.name)).group,
@@ -184,8 +184,10 @@ def _result(
     outcome = outcomes.get(stage.key)
     if outcome is None or outcome.error is not None:
         known = None
-        with suppress(DataError):  # damaged, or of another version
+        try:
             known = read_result(path) if path.is_file() else None
+        except DataError as damage:
+            log.warning("%s", damage)
         if known and known.metrics is not None and known.stages.get(stage.name) == stage.key:
             if known.tuning and not tuning:  # the store has lost which candidate was chosen
                 return known
@@ -332,11 +334,12 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
     return {kind: dict(about) for kind, about in found.items()}
 
 
-def _model(model: ModelBlock, block: Json) -> Json:
-    """Return the block of a model with its configuration instead of the folder of its file."""
+def _model(model: ModelBlock, block: Json, config: Json) -> Json:
+    """Return the block of a model with its configuration instead of the places of its files."""
     if not model.name.endswith(CONFIG_FILE):
         return block
-    return {**block, "name": Path(model.name).name, "config": scratch.config_of(model)}
+    places = {key: block[key] and Path(block[key]).name for key in ("name", "tokenizer")}
+    return {**block, **places, "config": config or scratch.config_of(model)}
 
 
 def cell_config(
@@ -345,11 +348,13 @@ def cell_config(
     task: TaskBlock,
     seed: int,
     row: PolicyBlock | None = None,
+    config_of_model: Json = None,
 ) -> Json:
     """Return exactly the settings that one cell depends on.
 
     A `none` cell thus has no settings of the intermediate stage, and is equal in runs that differ
-    only in that stage. A candidate has the budgets and tuned keys that its `row` states.
+    only in that stage. A candidate has the budgets and tuned keys that its `row` states. A model
+    that was built from a file has the configuration `config_of_model`; None: that of the file now.
     """
     row = row or policy
     specs: dict[str, Any] = {"general": experiment.general}
@@ -362,7 +367,7 @@ def cell_config(
     config = {
         "policy": _unlabelled(resolved_policy(policy)),
         "task": _unlabelled(resolved_task(task)),
-        "model": _model(experiment.model, whole["model"]),
+        "model": _model(experiment.model, whole["model"], config_of_model),
         "finetune": whole["finetune"],
     }
     if row.trainings:

@@ -84,7 +84,7 @@ class Checkpoints:
                     sealed = manifest.read(path, key=self._key, step=step)
                     manifest.verify(path, sealed, sha256)
             except manifest.Damaged as damage:
-                _log.warning("a checkpoint is damaged, falling back: %s", damage)
+                _log.warning("a checkpoint is damaged, another one is tried: %s", damage)
                 self._disk.quarantine(path, f"{self._key}-{step}")
                 if not is_here:
                     self.clear(path.name)

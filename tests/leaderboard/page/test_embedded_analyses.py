@@ -22,7 +22,7 @@ def test_an_analysis_of_other_results_says_so(folder):
     for of, stale in ((fingerprint(folder), False), ("0123456789abcdef", True)):
         found = {"analysis": "coverage", "rows": [{"policy": "random"}], "results": of}
         (place / "coverage.json").write_text(json.dumps(found))
-        assert ("results have changed since this analysis" in rendered(folder)) is stale
+        assert ("have changed since this analysis" in rendered(folder)) is stale
     before = fingerprint(folder)
     settings = json.loads((folder / "experiment.json").read_text())
     (folder / "experiment.json").write_text(json.dumps(settings | {"baseline": "random"}))
