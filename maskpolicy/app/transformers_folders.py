@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import shutil
 import statistics
@@ -11,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 from maskpolicy.app import cards
 from maskpolicy.app.cards import CardScore, ModelHistory
@@ -22,6 +20,8 @@ from maskpolicy.core.files import (
     json_bytes,
     json_or_none,
     locked,
+    part_of,
+    parts_of,
     read_json,
     sync,
     writing_to,
@@ -177,10 +177,9 @@ def _settle(folder: Path, positions: int | None) -> None:
 def _replacing(out: Path) -> Iterator[Path]:
     """Yield a new folder next to `out`; on success, flush it to disk and replace `out` by it."""
     out = out.absolute()
-    for left in out.parent.glob(f".{glob.escape(out.name)}.{'[0-9a-f]' * 12}.part"):
+    for left in parts_of(out):
         shutil.rmtree(left, ignore_errors=True)
-    folder = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
-    away = out.parent / f".{out.name}.{uuid4().hex[:12]}.part"
+    folder, away = part_of(out), part_of(out)
     try:
         with writing_to(out):
             folder.mkdir()

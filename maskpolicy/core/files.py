@@ -232,10 +232,14 @@ def part_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex}{PART}")
 
 
+def parts_of(path: Path) -> Iterator[Path]:
+    """Yield what commands that were killed left of a file or folder that they wrote."""
+    yield from path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}{PART}")
+
+
 def remove_parts(folder: Path, name: str = "") -> None:
     """Remove half-written files that are older than a day, or only those of the file `name`."""
-    pattern = f".{glob.escape(name)}.{'[0-9a-f]' * 32}{PART}" if name else f".*{PART}"
-    for path in folder.glob(pattern):
+    for path in parts_of(folder / name) if name else folder.glob(f".*{PART}"):
         with suppress(OSError):
             if time.time() - path.lstat().st_mtime > _DAY:
                 path.unlink()
