@@ -176,13 +176,17 @@ def claim_folder(folder: Path, marks: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Wait for other processes that lock a folder, and lock it; leaves no lock file."""
-    handle = os.open(folder, os.O_RDONLY)
+def locked(folder: Path) -> Iterator[bool]:
+    """Wait for other processes that lock a folder, and lock it; leaves no lock file.
+
+    Yields False where the file system does not support locks, e.g. on NFS.
+    """
+    handle, is_locked = os.open(folder, os.O_RDONLY), False
     try:
-        with suppress(OSError):  # a file system may not support locks, e.g. NFS
+        with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+            is_locked = True
+        yield is_locked
     finally:
         os.close(handle)
 
@@ -237,11 +241,14 @@ def parts_of(path: Path) -> Iterator[Path]:
     yield from path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 32}{PART}")
 
 
-def remove_parts(folder: Path, name: str = "") -> None:
-    """Remove half-written files that are older than a day, or only those of the file `name`."""
+def remove_parts(folder: Path, name: str = "", is_locked: bool = False) -> None:
+    """Remove half-written files, or only those of the file `name`, that nobody writes any more.
+
+    Where other processes may be writing (not `is_locked`), only those that are older than a day.
+    """
     for path in parts_of(folder / name) if name else folder.glob(f".*{PART}"):
         with suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _DAY:
+            if is_locked or time.time() - path.lstat().st_mtime > _DAY:
                 path.unlink()
 
 

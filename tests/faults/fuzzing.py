@@ -57,6 +57,7 @@ _ACTIVE = {".html": "<q7>", ".md": "<q7>", ".tex": r"\\input|(?<!\\)\$x", ".csv"
 _TOKENIZERS = (("bpe", "bart"), ("wordpiece", "bert"), ("unigram", "t5"))
 # an alphanumeric word, another one, and control characters
 _LONG = ("ab", "a-", "".join(map(chr, (*range(32), *range(127, 160), *range(0x200B, 0x2030)))))
+csv.field_size_limit(1 << 30)  # a mutated name may be long
 _FAULT = re.compile(r"Traceback|a bug in maskpolicy|a fault of maskpolicy")
 
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from folders import half_written
 
 from maskpolicy.app.contents import CONTENTS
 from maskpolicy.core.errors import ConfigError, DataError, StoreError
@@ -128,6 +129,12 @@ def test_of_two_commands_that_write_one_folder_the_second_waits(tmp_path):
             run_folder.check_whole(tmp_path)
     second.join()
     assert (tmp_path / "second").exists()
+
+
+def test_who_alone_writes_a_folder_removes_what_killed_commands_left(tmp_path):
+    left = [half_written(tmp_path / name, 1) for name in ("a.md", "results/b.json")]
+    with run_folder.writing(tmp_path):
+        assert not any(path.exists() for path in left)
     run_folder.check_whole(tmp_path)
 
 

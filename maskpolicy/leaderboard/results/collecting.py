@@ -15,7 +15,7 @@ from typing import Any
 
 from maskpolicy.core import keys
 from maskpolicy.core.errors import DataError
-from maskpolicy.core.files import json_bytes, read_json, remove_parts, write_file
+from maskpolicy.core.files import json_bytes, read_json, write_file
 from maskpolicy.core.metrics import Total
 from maskpolicy.core.types import Json
 from maskpolicy.data.majority import FILE
@@ -109,8 +109,6 @@ def collect(
         name = cell_name(policy, task, seed, step)
         path = out / EARLY / f"{name}.json"
         before[name] = _written(find((policy, task, seed), stage, path, {STEP: step}), path)
-    for folder in (out, *(path for path in out.iterdir() if path.is_dir())):
-        remove_parts(folder)  # of commands that were killed
     about = {"name": experiment.name, **resolved(experiment)}
     left_out = [name for name, result in [*ended.items(), *before.items()] if result is None]
     write_file(out / SETTINGS, json_bytes(about | ({LEFT_OUT: left_out} if left_out else {})))

@@ -22,6 +22,7 @@ from maskpolicy.core.files import (
     locked,
     nearest_folder,
     part_of,
+    remove_parts,
     read_json,
     sync,
     write_file,
@@ -114,8 +115,10 @@ def writing(folder: Path) -> Iterator[None]:
     """
     mark = folder / BEING_WRITTEN
     claim_folder(folder)
-    with locked(folder):
+    with locked(folder) as is_locked:
         write_file(mark, _TEXT)
+        for place in (folder, *(path for path in folder.iterdir() if path.is_dir())):
+            remove_parts(place, is_locked=is_locked)  # of commands that were killed
         sync(folder)
         yield
         sync(folder)
