@@ -154,8 +154,10 @@ def load(
     """
     if not folders or not all(isinstance(folder, str | Path) for folder in folders):
         raise ConfigError("load: name one or more folders that `run` wrote, one after the other")
+    # absolute, because a notebook may change its working directory
+    places = [f if str(f).startswith(packing.HUB) else Path(f).absolute() for f in folders]
     with ExitStack() as unpacked:
-        opened = unpacked.enter_context(packing.opened(folders))
+        opened = unpacked.enter_context(packing.opened(places))
         runs = named_apart([read_run(folder) for folder in opened.folders])
         place = stated_place() if store is None else str(store)
         options = RunStoreOptions(place, None if cache is None else Path(cache))

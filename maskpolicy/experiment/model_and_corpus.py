@@ -237,7 +237,7 @@ def corpus_block(given: Any, where: str, folders: Sequence[Path]) -> CorpusBlock
         raise ConfigError(f"{where}.mix: is for the corpus of the intermediate stage: leave it out")
     sources = [key for key in _SOURCES if values[key]]
     if len(sources) != 1:
-        raise ConfigError(f"{where}: give one of name, files and hub, not {len(sources)}")
+        raise ConfigError(f"{where}: give exactly one of name, files and hub")
     only_hub = [key for key in _OF_HUB if values[key] != getattr(CorpusBlock, key)]
     if only_hub and not values["hub"]:
         raise ConfigError(f"{where}.{only_hub[0]}: is for a Hub dataset (hub: NAME) only")

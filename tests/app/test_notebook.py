@@ -250,8 +250,10 @@ def test_scores_need_no_store(tmp_path, monkeypatch):
     for name in ("store", "elsewhere"):
         (tmp_path / name).mkdir()
     (folder / "run.json").write_text(json.dumps({"store": "../../store"}))
+    monkeypatch.chdir(folder)
+    runs = mp.load(".")
     monkeypatch.chdir(tmp_path / "elsewhere")
-    runs = mp.load(folder)
+    assert len(runs.answers("few"))
     assert set(runs.scores().policy) == {"none", "few", "many"}
     with pytest.raises(mp.ConfigError, match="outside of the run and the working directory"):
         runs.masks("few")
