@@ -317,15 +317,15 @@ class Runs:
 
     def _repr_html_(self) -> str:
         """Return the leaderboard as an HTML table, for notebooks."""
-        from pandas import DataFrame
+        from pandas import DataFrame, option_context
 
         head, body = report.cells(self.board)
-        return str(DataFrame(body, columns=list(head)).to_html(index=False))
+        with option_context("display.max_colwidth", None):
+            return str(DataFrame(body, columns=list(head)).to_html(index=False))
 
     def _check_apart(self, path: Path, option: str) -> None:
         """Raise ConfigError if another board than the run's own would replace that one."""
-        if self.baseline is not None or self.mixed:
-            stored_board.check_other(path, option)
+        stored_board.check_other(path, option, () if self.baseline or self.mixed else self.runs)
 
     def _names(self) -> dict[Path, str]:
         """Return the name of each run by its folder."""

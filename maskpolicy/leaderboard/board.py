@@ -18,7 +18,7 @@ from maskpolicy.leaderboard.joined_rows import Gap
 from maskpolicy.leaderboard.results.cell import Result, Run
 
 VERSION = 1
-_SAME = 9  # two means are equal if they agree to so many decimal places
+_SAME = 2e-4  # points; `stored_board` rounds scores to four digits
 WORK = ("passages", "passages_without_span", "hidden_tokens", "source_tokens", "target_tokens")
 
 
@@ -184,6 +184,7 @@ class Given:
     above: tuple[str, ...]  # sentences above the table: what the tests generalise to and find
     facts: Mapping[str, str]
     unit: str = "seed"  # what a run of a system is called: seed or run
+    paired: bool = True  # whether runs of one name are the same run of two systems
 
 
 @dataclass(frozen=True)
@@ -355,27 +356,28 @@ class Board:
     def best(self) -> dict[str, set[str]]:
         """Return by task the row with the highest mean; the set is empty if rows tie.
 
-        Incomplete rows are ignored. Rows with different seeds are compared over shared seeds.
+        Incomplete rows are ignored. Two rows are compared over the seeds that they share, and
+        systems of given scores that share none over the seeds of each.
         """
         return {task: self._best(task) for task in self.tasks}
 
     def _best(self, task: str) -> set[str]:
         scores = {row.label: row.scores[task] for row in self.rows}
         complete = {label: score for label, score in scores.items() if score and score.is_complete}
-        if len(complete) < 2:
-            return set()
-        shared = set.intersection(*(set(score.seeds) for score in complete.values()))
-        if not shared and self.given is None:
-            return set()
-        means = {  # of given scores without a shared seed, over the seeds of each row
-            label: round(
-                statistics.fmean(score.seeds[seed] or 0.0 for seed in shared or score.seeds), _SAME
-            )
+        leaders = {
+            label
             for label, score in complete.items()
+            if all(self._is_ahead(score, of) for other, of in complete.items() if other != label)
         }
-        highest = max(means.values())
-        leaders = {label for label, mean in means.items() if mean == highest}
-        return leaders if len(leaders) == 1 else set()
+        return leaders if len(complete) > 1 else set()
+
+    def _is_ahead(self, score: Score, other: Score) -> bool:
+        """Return whether one complete score is higher than another one."""
+        shared = score.seeds.keys() & other.seeds.keys()
+        if self.given is None or (shared and self.given.paired):
+            gaps = [(score.seeds[seed] or 0.0) - (other.seeds[seed] or 0.0) for seed in shared]
+            return bool(gaps) and statistics.fmean(gaps) > _SAME
+        return score.mean - other.mean > _SAME
 
 
 def average_label(group: str) -> str:

@@ -104,7 +104,7 @@ def build_board(
         ),
         compared_with=base,
         runs=(Run(NOWHERE, (), base, experiment=title, alias=title),),
-        given=Given(board.above(rows), board.facts(title), unit),
+        given=Given(board.above(rows), board.facts(title), unit, named_alike),
     )
 
 
@@ -393,7 +393,7 @@ class _Scored:
             each = f"two systems are compared on the {unit}s that both have ({self._unequal})"
         said = (_DRAWN if self.draws_seeds else _HELD).format(why=why, unit=unit, each=each)
         finds = sorted(
-            (min(100.0, test.estimate.detectable), task, test.seeds)
+            (test.estimate.detectable, task, test.seeds)
             for row in rows
             for task, score in row.scores.items()
             if score and (test := score.comparison) and test.estimate
@@ -401,8 +401,10 @@ class _Scored:
         base, chance = self.systems[self.base], f"with a probability of {100 * stats.POWER:.0f}%"
         if not finds:
             return (said,)
-        if finds[0][0] == 100:
+        if finds[0][0] >= 100:
             return said, f"This board is too small to mark any difference to {base} {chance}."
+        small = dict.fromkeys(task for least, task, _ in finds if least >= 100)
+        finds = [each for each in finds if each[0] < 100]
         seeds = sorted(seeds for *_, seeds in finds)
         numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         runs = f"With {numbers} {unit}s, this" if self.draws_seeds else "This"
@@ -413,7 +415,7 @@ class _Scored:
         return (
             said,
             f"{runs} board marks a true difference to {base} {chance} if it is at least "
-            f"{' to '.join(ends)}{middle}.",
+            f"{' to '.join(ends)}{middle}{f'; on {listed([*small])}, none' if small else ''}.",
         )
 
     def _without_test(self, systems: int) -> str:

@@ -82,7 +82,9 @@ def to_json(board: Board, *, work: bool = False) -> Json:
     if board.given is not None:  # `stored_board` reads it again
         gaps = [[r.label, gap.task, gap.seed, gap.reason] for r in board.rows for gap in r.gaps]
         title, above = board.runs[0].experiment, list(board.given.above)
-        given = {"given": {"title": title, "above": above, "gaps": gaps, "unit": board.unit}}
+        apart: Json = {} if board.given.paired else {"paired": False}
+        told = {"title": title, "above": above, "gaps": gaps, "unit": board.unit, **apart}
+        given = {"given": told}
     return {
         "version": VERSION,
         "baseline": board.baseline,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from maskpolicy.core.errors import ConfigError, DataError, StoreError
@@ -36,10 +37,16 @@ def check(folder: Path) -> None:
         raise StoreError(f"{folder}: holds the results of a run: choose another --out")
 
 
-def check_other(path: Path, option: str) -> None:
-    """Raise ConfigError for a folder or page that holds a run's board, or one of given scores."""
+def check_other(path: Path, option: str, runs: Sequence[Run] = ()) -> None:
+    """Raise ConfigError for a folder or page that holds a run's board, or one of given scores.
+
+    That of `runs` itself is none of these: of a single run, or of given scores.
+    """
     folder = path.absolute().parent if path.name == "leaderboard.html" else path
     is_run = (folder / "results").is_dir() and (folder / SETTINGS).is_file()
+    own = [run.folder.resolve() for run in runs]
+    if own == [folder.resolve() if is_run else NOWHERE.resolve()]:
+        return
     if is_run or (folder / manifest.NAME).is_file():
         what = "a run" if is_run else "given scores"
         why = f"holds {what}, whose own board would be lost"
@@ -115,6 +122,7 @@ def read_board(folder: Path) -> Board:
                 tuple(map(_text, given["above"])),
                 {_text(name): _text(fact) for name, fact in settings.items()},
                 _text(given.get("unit", "seed")),
+                bool(given.get("paired", True)),
             ),
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):

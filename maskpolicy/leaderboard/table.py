@@ -162,7 +162,8 @@ def _columns(board: Board) -> tuple[Column, ...]:
         group = GIVEN if given else about[task].group
         on = board.column(task)
         under = tuple(filter(None, (board.metric(task), on.size)))
-        data_set = "" if given or on.is_invented else config.get("name", task)
+        is_official = not (given or on.is_invented or config.get("metrics"))
+        data_set = config.get("name", task) if is_official else ""
         column = Column(on.title, under, group, index, data_set)
         found.setdefault(group, []).append(column)
     for group, members in found.items():

@@ -259,6 +259,9 @@ def test_scores_need_no_store(tmp_path, monkeypatch):
         runs.masks("few")
     with pytest.raises(mp.ConfigError, match=r"folder .*: holds a run, whose own board would be"):
         mp.load(folder, baseline="few").save(folder)
+    with pytest.raises(mp.ConfigError, match=r"path .*: holds a run, whose own board would be"):
+        mp.load(other := written(tmp_path / "next")).page(folder / "leaderboard.html")
+    assert mp.load(other).page(other / "leaderboard.html").exists()
     packed = packing.pack(written(tmp_path / "other"), tmp_path / "other.zip")
     assert set(mp.load(packed, folder).scores().policy) == {"none", "few", "many"}
 

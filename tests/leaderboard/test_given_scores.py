@@ -332,6 +332,35 @@ def test_a_baseline_without_a_score_leaves_a_line():
     assert any(each.startswith(note) for each in board.notes)
 
 
+def test_the_highest_score_is_that_of_own_seeds_where_their_names_pair_nothing(tmp_path):
+    seeds = {"A": [50, 50, 50, 90, 90], "B": [60, 60, 60]}
+    board = build_board(pd.DataFrame(_seeds(seeds, str)))
+    save_forms(board, tmp_path)
+    for each in (board, read_board(tmp_path)):
+        assert each.best() == {"qa": {"A"}} and not each.given.paired
+    seeds = {"A": [78, 80, 81, 81], "B": [79, 75, 75, 75], "C": [40]}  # C shares one seed
+    assert build_board(pd.DataFrame(_seeds(seeds, lambda name: ""))).best() == {"qa": {"A"}}
+    thirds = {"A": [100 / 3] * 3, "B": [0, 100 / 3, 200 / 3]}
+    save_forms(build_board(pd.DataFrame(_seeds(thirds, lambda name: ""))), tmp_path)
+    assert read_board(tmp_path).best() == {"qa": set()}  # rounded scores do not part them
+
+
+def _seeds(percent, prefix):
+    """Return lines of two examples in each seed of each system, with these mean scores."""
+    return [
+        {"system": name, "task": "qa", "example": e, "seed": f"{prefix(name)}{n}", "score": s / 100}
+        for name, values in percent.items()
+        for n, s in enumerate(values)
+        for e in range(2)
+    ]
+
+
+def test_a_task_that_is_too_small_is_named():
+    few = scores(examples=2, tasks=["few"]).assign(score=[0, 1, 1, 1, 0, 0])
+    said = build_board(pd.concat([scores(examples=400), few])).given.above[1]
+    assert said.endswith("; on few, none.") and "100" not in said
+
+
 def test_two_examples_find_nothing():
     board = build_board(scores(examples=2).assign(score=[0, 1, 1, 1, 0, 0, 1, 0, 0.5, 0.2, 1, 0]))
     tests = [each.comparison.estimate for each in board.pairs]

@@ -28,7 +28,7 @@ COLUMNS = {"system": "model", "example": "id", "group": "kind"}
 WRITERS = {
     "csv": lambda frame, path: frame.to_csv(path, index=False),
     "tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
-    "parquet": lambda frame, path: frame.set_index("id").to_parquet(path),
+    "parquet": lambda frame, path: frame.set_index(frame.columns[0]).to_parquet(path),
     "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
 }
 

@@ -59,10 +59,11 @@ def leaderboard(
 
     if out is not None:
         stored_board.check_other(out, "--out")
-    if html is not None and (baseline is not None or mixed):
-        stored_board.check_other(html, "--html")
     with packing.opened(runs) as opened:
         read = [read_run(folder) for folder in opened.folders]
+        if html is not None:
+            alone = () if baseline is not None or mixed else read
+            stored_board.check_other(html, "--html", alone)
         board = build_leaderboard(read, baseline=baseline, mixed=mixed)
         if out is not None:
             save_report(board, out, work=work)
@@ -112,7 +113,7 @@ def board(
     if out is not None:
         stored_board.check(out)
     columns = dict(word.partition("=")[::2] for word in column or ())
-    title = ", ".join(dict.fromkeys(path.name for path in files))
+    title = ", ".join(dict.fromkeys(path.resolve().name for path in files))
     with console(err=True).status("reading", refresh_per_second=2) as status:
         frame, notes = read_scores(files, columns, metric)
         asked: dict[str, Any] = {"baseline": baseline, "scale": scale, "shared": shared}

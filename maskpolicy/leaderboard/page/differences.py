@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,27 +115,27 @@ def _choose(found: _Answered, bases: Mapping[int, int], names: list[str]) -> Ite
             yield from by_size[:most].tolist()
 
 
-def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, list[Json]]]:
-    """Return the parsed predictions by example and row, one for each seed."""
-    texts: dict[int, dict[int, list[Json]]] = {index: {} for index in chosen}
+def _texts(found: _Answered, chosen: set[int]) -> dict[int, dict[int, dict[int, Json]]]:
+    """Return the parsed predictions by example, row and seed."""
+    texts: dict[int, dict[int, dict[int, Json]]] = {index: {} for index in chosen}
     for row, cells in found.cells.items():
         for cell in cells:
             for number, line in predictions.lines(cell.answers):
                 if number - 1 in chosen:
                     parsed = predictions.parse(cell.answers, number, line)
-                    texts[number - 1].setdefault(row, []).append(parsed)
+                    texts[number - 1].setdefault(row, {})[cell.seed] = parsed
     return texts
 
 
-def _entry(texts: Mapping[int, list[Json]], source: Json) -> Json:
-    """Return one example with each row's most frequent answer over seeds and its mean score."""
+def _entry(texts: Mapping[int, Mapping[int, Json]], source: Json) -> Json:
+    """Return one example with each row's most frequent answer over seeds and its scores."""
     answers = {}
     for row, given in texts.items():
-        counts = Counter(each["prediction"] for each in given)
+        counts = Counter(each["prediction"] for each in given.values())
         text, times = counts.most_common(1)[0]
-        score = round(100 * fmean(each["score"] for each in given), 1)
-        answers[str(row)] = [_cut(text, _ANSWER), times, len(given), score]
-    first = next(iter(texts.values()))[0]
+        scores = {str(seed): round(100 * each["score"], 4) for seed, each in given.items()}
+        answers[str(row)] = [_cut(text, _ANSWER), times, len(given), scores]
+    first = next(iter(next(iter(texts.values())).values()))
     targets = [_cut(str(target), _ANSWER) for target in first.get("targets", ())]
     return {
         "id": first["id"],

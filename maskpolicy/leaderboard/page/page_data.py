@@ -159,7 +159,7 @@ KEY = 12  # digits of a stage's key
 
 
 def cells(board: Board) -> Json:
-    """Return the page's data block "board": tasks, rows with their cells, stages and unit.
+    """Return the page's data block "board": tasks, rows with their cells, stages and units.
 
     Cells refer to stages by index, so that each stage is listed once.
     """
@@ -188,6 +188,7 @@ def cells(board: Board) -> Json:
         ],
         "stages": [[names[key], key[:KEY]] for key in stages],
         "unit": board.unit,
+        "paired": board.given is None or board.given.paired,
     }
 
 

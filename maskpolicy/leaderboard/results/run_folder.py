@@ -22,8 +22,8 @@ from maskpolicy.core.files import (
     locked,
     nearest_folder,
     part_of,
-    remove_parts,
     read_json,
+    remove_parts,
     sync,
     write_file,
 )

@@ -1,7 +1,7 @@
 "use strict";
 // The details of a cell, in a dialog.
 (() => {
-  const {board, record, make, table, number, signed, seconds} = Page;
+  const {board, record, make, table, number, signed, difference, seconds} = Page;
   const dialog = document.getElementById("details");
   const body = document.getElementById("details-body");
 
@@ -22,6 +22,9 @@
     return entry ? entry[0] : null;
   }
 
+  // scores that another program computed have no stages
+  const isGiven = !board.stages.length;
+
   function own(one) {
     const mine = one.stages.filter((index) => /^(finetune|evaluate) /.test(board.stages[index][0]));
     const known = mine.map((index) => took(one, index)).filter((value) => value !== null);
@@ -31,14 +34,15 @@
   function seeds(found) {
     const rows = Object.entries(found.it.seeds).map(([seed, one]) => {
       const base = Seeds.other(found, seed);
-      const difference = one.score === null || base === null ? "–" : signed(one.score - base);
+      const gap = one.score === null || base === null ? "–" : difference(one.score - base);
       const score = one.score === null ? one.error || "no score" : number(one.score, 2);
-      return [seed, score, difference, one.run === null ? "–" : String(one.run), own(one)];
+      return [seed, score, gap, one.run === null ? "–" : String(one.run), own(one)];
     });
     if (!rows.length) return make("p", {}, "This cell is not in these results.");
     const against = board.rows[found.row.against].label;
     const head = [board.unit, "score", `to ${against}`, "intermediate run", "fine-tuning, evaluation"];
-    return table(head, rows, [0, 1, 2, 3, 4]);
+    const some = isGiven ? 3 : head.length;
+    return table(head.slice(0, some), rows.map((row) => row.slice(0, some)), [0, 1, 2, 3, 4]);
   }
 
   function verdict(found) {
@@ -55,7 +59,7 @@
       : `It is not significant: this leaderboard ${finds} with a probability of 80%.`;
     return make("p", {},
       `Against ${against}, paired over ${test.seeds} ${board.unit}${test.seeds === 1 ? "" : "s"} and ${test.groups} groups of examples: `
-      + `${signed(test.difference)} points, `
+      + `${difference(test.difference)} points, `
       + `95% interval ${signed(test.low)} to ${signed(test.high)}, p ${p(test.p)}; `
       + `after Holm p ${p(test.p_holm)}. ${mark}`);
   }
@@ -79,11 +83,13 @@
       const [name, key] = board.stages[index];
       const made = record[one.from].stages[key]?.[1];
       const other = made ? `torch ${made.versions.torch}, ${made.commit || ""}` : "";
-      return [name, spent === null ? "–" : seconds(spent), key, other, spent || 0];
+      return [name, spent === null ? "–" : seconds(spent), key, other, spent];
     }));
     const once = [...new Map(made.map((row) => [row[2], row])).values()];
-    const spent = once.map((row) => row[4]).reduce((a, b) => a + b, 0);
-    return folded(`Stages: ${seconds(spent)} in all, those shared with other cells included`,
+    const known = once.map((row) => row[4]).filter((value) => value !== null);
+    const least = known.length < once.length ? "at least " : "";
+    const spent = known.length ? `${least}${seconds(known.reduce((a, b) => a + b, 0))}` : "–";
+    return folded(`Stages: ${spent} in all, those shared with other cells included`,
       table(["stage", "took", "key in the store", "versions, if others"],
         once.map((row) => row.slice(0, 4)), [1]));
   }
@@ -105,7 +111,8 @@
     const settings = {...found.row.config, ...found.it.own, task: found.task.config};
     const kids = [
       seeds(found), beside(found), verdict(found), Examples.section(found), work(found.row),
-      folded("Settings", table([], flat(settings))), stages(found), versions(found)];
+      ...(isGiven ? []
+        : [folded("Settings", table([], flat(settings))), stages(found), versions(found)])];
     body.replaceChildren(...kids.filter((kid) => kid !== null));
     Tip.hide();
     if (!dialog.open) dialog.showModal();

@@ -9,8 +9,15 @@ const Examples = (() => {
     return pair && (i < j ? pair : [...pair].reverse());
   }
 
-  function answer(example, row, won) {
-    const [text, times, seeds, score] = example.answers[row];
+  // the scores of two rows, averaged over the seeds that both have
+  function means(example, i, j) {
+    const both = [example.answers[i][3], example.answers[j][3]];
+    const seeds = Object.keys(both[0]).filter((seed) => seed in both[1]);
+    return both.map((scores) => seeds.reduce((sum, seed) => sum + scores[seed], 0) / seeds.length);
+  }
+
+  function answer(example, row, score, won) {
+    const [text, times, seeds] = example.answers[row];
     const often = seeds > 1 ? ` (${times} of ${seeds} seeds)` : "";
     return [
       make("span", {class: "who"}, board.rows[row].label),
@@ -19,21 +26,23 @@ const Examples = (() => {
   }
 
   function article(example, i, j) {
-    const ahead = example.answers[i][3] > example.answers[j][3];
+    const [one, other] = means(example, i, j);
+    const ahead = one > other;
     const more = example.more ? `, and ${example.more} more` : "";
     return make("li", {class: "example"},
       make("p", {class: "question"}, example.source === null ? example.id : example.source),
       make("p", {}, make("small", {}, `accepted: ${example.targets.join(" | ")}${more}`)),
-      make("div", {class: "answers"}, ...answer(example, i, ahead), ...answer(example, j, !ahead)));
+      make("div", {class: "answers"}, ...answer(example, i, one, ahead), ...answer(example, j, other, !ahead)));
   }
 
   function list(task, i, j, which) {
-    const differ = task.shown.filter((one) => {
-      const [a, b] = [one.answers[i], one.answers[j]];
-      return a && b && a[3] !== b[3] && (which === "both" || (a[3] > b[3]) === (which === "first"));
-    });
-    const ahead = (one) => one.answers[i][3] > one.answers[j][3];
-    differ.sort((one, other) => ahead(other) - ahead(one));
+    const gap = (example) => {
+      const [one, other] = means(example, i, j);
+      return one - other;
+    };
+    const differ = task.shown.filter((one) => one.answers[i] && one.answers[j]
+      && Math.abs(gap(one)) > 1e-3 && (which === "both" || (gap(one) > 0) === (which === "first")));
+    differ.sort((one, other) => (gap(other) > 0) - (gap(one) > 0));
     return differ.map((one) => article(one, i, j));
   }
 
@@ -63,7 +72,7 @@ const Examples = (() => {
       const [i, j] = [Number(first.value), Number(second.value)];
       const pair = counts(task, i, j);
       if (i === j || !pair) {
-        said.textContent = "Choose two different policies.";
+        said.textContent = i === j ? "Choose two different policies." : "These two share no seed.";
         items.replaceChildren();
         return;
       }

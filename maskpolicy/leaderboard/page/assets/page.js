@@ -24,7 +24,9 @@ const Page = (() => {
     const made = make("table", {class: "plain"});
     if (head.length) made.append(make("thead", {}, make("tr", {}, ...titles)));
     made.append(make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells(row)))));
-    return make("div", {class: "frame"}, make("div", {class: "scroll"}, made));
+    const label = head.join(", ") || "Table";
+    const scroll = {class: "scroll", tabindex: 0, role: "region", "aria-label": label};
+    return make("div", {class: "frame"}, make("div", scroll, made));
   }
 
   // a tie goes to the even digit, as in the table, which Python wrote
@@ -35,10 +37,11 @@ const Page = (() => {
     return even.replace("-", "−");
   };
   const signed = (value) => (value > 0 ? "+" : "") + number(value);
+  const difference = (value) => (/[1-9]/.test(number(value)) ? signed(value) : "0.0");
   const seconds = (value) => {
     if (value >= 5400) return `${number(value / 3600)} h`;
     return value >= 90 ? `${number(value / 60)} min` : `${number(value)} s`;
   };
 
-  return {board, examples, record, make, table, number, signed, seconds};
+  return {board, examples, record, make, table, number, signed, difference, seconds};
 })();

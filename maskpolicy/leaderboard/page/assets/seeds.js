@@ -1,7 +1,7 @@
 "use strict";
 // The seeds behind a cell, and its interval, beside it.
 const Seeds = (() => {
-  const {board, number, signed} = Page;
+  const {board, number, signed, difference} = Page;
 
   function cell(name) {
     const [row, task] = name.split("/").map(Number);
@@ -10,7 +10,7 @@ const Seeds = (() => {
   }
 
   function other(found, seed) {
-    if (found.row.against === found.row_index) return null;
+    if (!board.paired || found.row.against === found.row_index) return null;
     const base = board.rows[found.row.against].cells[found.task_index].seeds[seed];
     return base ? base.score : null;
   }
@@ -19,7 +19,7 @@ const Seeds = (() => {
     const made = Object.entries(found.it.seeds).map(([seed, one]) => {
       if (one.score === null) return `${board.unit} ${seed}: ${one.error || "no score"}`;
       const base = other(found, seed);
-      const more = base === null ? "" : ` (${signed(one.score - base)})`;
+      const more = base === null ? "" : ` (${difference(one.score - base)})`;
       return `${board.unit} ${seed}: ${number(one.score)}${more}`;
     });
     const {test} = found.it;

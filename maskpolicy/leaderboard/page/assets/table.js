@@ -16,7 +16,7 @@
     const text = differs ? delta : score;
     if (text !== "") return Number(text);
     // the baseline differs from itself by nothing; what is missing comes last either way
-    return differs && score !== "" ? 0 : null;
+    return differs && score !== "" && row.classList.contains("baseline") ? 0 : null;
   }
 
   function compare(one, other) {
