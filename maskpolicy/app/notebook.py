@@ -10,8 +10,8 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -28,12 +28,14 @@ from maskpolicy.core.keys import digest
 from maskpolicy.core.schema import Count, Positive, Range, Steps
 from maskpolicy.core.types import Json
 from maskpolicy.experiment import policy_blocks
+from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.model_and_corpus import check_language
 from maskpolicy.experiment.verbatim import WrittenExperiment
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.results.cell import named_apart, read_run
 from maskpolicy.leaderboard.score_files import named
-from maskpolicy.models.training.collator import suggested_kind
+from maskpolicy.models.training.collator import fast_copy, suggested_kind
+from maskpolicy.models.training.specials import check_tokens
 from maskpolicy.pipeline.executors.engines import Executor, check_jobs, threads_kept
 from maskpolicy.pipeline.executors.local import one_early
 from maskpolicy.pipeline.graph.events import Listener, silent
@@ -48,6 +50,27 @@ if TYPE_CHECKING:
 
 _Progress = Annotated[float, Range(ge=0, lt=1)]  # the share of a training that is done
 _NAMELESS = "experiment"  # begins the name of an experiment from a dict without a name
+_NO_BARS = "TQDM_DISABLE"
+
+
+@contextmanager
+def _bars_of_libraries_hidden() -> Iterator[None]:
+    """Hide progress bars of other libraries, as commands do, and their advice on ipywidgets."""
+    with warnings.catch_warnings(), suppress(ImportError):
+        warnings.simplefilter("ignore")  # in a notebook without ipywidgets, its first import warns
+        importlib.import_module("tqdm.auto")  # now, because it keeps the variable for good
+    from transformers.utils import logging
+
+    before, had_bars = os.environ.get(_NO_BARS), logging.is_progress_bar_enabled()
+    os.environ.setdefault(_NO_BARS, "1")
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NO_BARS]
+        if had_bars:
+            logging.enable_progress_bar()
 
 
 @in_python
@@ -77,13 +100,12 @@ def run(
     """
     started = time.monotonic()
     _check_arguments(overrides, jobs, threads)
-    _hide_bars_of_libraries()
     store = _place(store)
     if jobs is None and hasattr(sys.modules.get("__main__"), "__file__"):
         jobs = 1  # a script: a new process would import it, and so start the experiment again
-    with threads_kept(), one_early(jobs) as early:
+    with threads_kept(), _bars_of_libraries_hidden(), one_early(jobs) as early:
         folder, place = (None if path is None else Path(path) for path in (out, cache))
-        files, cells = list(map(Path, _texts(plugins))), list(_texts(only))
+        files, cells = list(map(Path, _texts(plugins, "plugins"))), list(_texts(only, "only"))
         file, written = _of_keys(experiment, overrides, files)
         asked = ExperimentOptions(file, list(overrides), str(store), place, files, cells)
         prepared = prepare(asked, folder, written=written)
@@ -174,7 +196,7 @@ def mask(
     text: str,
     policy: str | Mapping[str, Json],
     *,
-    tokenizer: str | PreTrainedTokenizerBase = "mini",
+    tokenizer: str | Path | PreTrainedTokenizerBase = "mini",
     seed: int = 0,
     progress: float = 0.0,
     language: str = "en",
@@ -191,9 +213,9 @@ def mask(
     positions are cut. Raises ConfigError, also for a policy that must be fitted: use `maskpolicy
     show --run` for it.
     """
-    if not isinstance(tokenizer, str) and not callable(tokenizer):
-        kind = type(tokenizer).__name__
-        raise ConfigError(f"tokenizer: must be a name or a tokenizer of Transformers, not {kind}")
+    if not isinstance(tokenizer, str | Path) and not callable(tokenizer):
+        what = type(tokenizer).__name__
+        raise ConfigError(f"tokenizer: must be a name or a tokenizer of Transformers, not {what}")
     for name, number, allowed in (("seed", seed, Steps), ("progress", progress, _Progress)):
         schema.check(number, allowed, name)
     if "name" in settings:
@@ -202,20 +224,24 @@ def mask(
     artifacts = open_store(_place(store))
     discovery.load_files(fresh=True)
     keys = {**policy_blocks.named(policy, "policy"), **settings}
-    if isinstance(tokenizer, str):
+    if isinstance(tokenizer, str | Path):
+        tokenizer = str(tokenizer)
         block = policy_blocks.policy_block(keys, "policy", {}, preview.kind_of(tokenizer))
         masking = preview.Masking.of(block, tokenizer, artifacts, language)
     else:
-        block = policy_blocks.policy_block(keys, "policy", {}, suggested_kind(None, tokenizer))
+        tokenizer, kind = fast_copy(tokenizer, "tokenizer:"), suggested_kind(None, tokenizer)
+        check_tokens(tokenizer, "tokenizer: it", is_encoder=kind == ENCODER)
+        block = policy_blocks.policy_block(keys, "policy", {}, kind)
         masking = preview.Masking(block, tokenizer, preview.Reading.of(tokenizer, language))
     return masking(text, seed, progress)
 
 
 @in_python
 @threads_kept()
+@_bars_of_libraries_hidden()
 def pretrain(
-    model: str,
-    policy: str,
+    model: str | Path,
+    policy: str | Mapping[str, Json],
     corpus: str | Path | Sequence[str | Path],
     out: str | Path,
     *overrides: str,
@@ -230,14 +256,18 @@ def pretrain(
 
     `corpus` and `validation` are each a file, a pattern or several of them; `store` and `cache`
     are those of `run`. Write `overrides` as for the command: "intermediate.steps=400",
-    "policy.spans=2". The same call continues where it stopped. Raises ConfigError, DataError or
-    StoreError before any work, or the error of the stage that failed.
+    "policy.spans=2"; `policy` may also be a block, as for `mask`. The same call continues where it
+    stopped. Raises ConfigError, DataError or StoreError before any work, or the error of the stage
+    that failed.
     """
     _check_arguments(overrides)
     schema.check(workers, Count, "workers")
-    _hide_bars_of_libraries()
-    files, texts, held_out = list(map(Path, _texts(plugins))), _texts(corpus), _texts(validation)
-    asked = own_text.Request(model, policy, texts, Path(out), overrides, files, held_out)
+    files, texts = list(map(Path, _texts(plugins, "plugins"))), _texts(corpus, "corpus")
+    held_out = _texts(validation, "validation")
+    block = policy_blocks.named(policy, "policy")
+    own = [f"policy.{key}={json.dumps(value)}" for key, value in block.items() if key != "name"]
+    keys = (*own, *overrides)
+    asked = own_text.Request(str(model), block["name"], texts, Path(out), keys, files, held_out)
     prepared = own_text.prepare(asked, open_store(_place(store), cache))
     bars = _bars(progress, prepared.targets, prepared.store, failures=False)
     for outcome in own_text.compute(prepared, workers, bars):
@@ -245,14 +275,6 @@ def pretrain(
             raise outcome.exception
     own_text.export(prepared)
     return prepared.out
-
-
-def _hide_bars_of_libraries() -> None:
-    """Hide progress bars of other libraries, as commands do, and their advice on ipywidgets."""
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    with warnings.catch_warnings(), suppress(ImportError):
-        warnings.simplefilter("ignore")  # in a notebook without ipywidgets, its first import warns
-        importlib.import_module("tqdm.auto")
 
 
 def _check_arguments(
@@ -283,9 +305,14 @@ def _place(store: str | Path | None) -> str | Path:
     return (stated_place() or DEFAULT) if store is None else store
 
 
-def _texts(texts: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    """Return a path or text, or several, as a tuple of texts."""
-    return (str(texts),) if isinstance(texts, str | Path) else tuple(map(str, texts))
+def _texts(texts: str | Path | Sequence[str | Path], name: str) -> tuple[str, ...]:
+    """Return a path or text, or several, as a tuple of texts; raises ConfigError for others."""
+    every = (texts,) if isinstance(texts, str | Path) else texts
+    for each in every:
+        if not isinstance(each, str | os.PathLike):
+            how = "write them to a file first, e.g. with to_json" if name == "corpus" else ""
+            raise schema.wrong(each, f"a path{how and f' ({how})'}", name)
+    return tuple(map(str, every))
 
 
 def _of_keys(

@@ -18,6 +18,13 @@ _SHORTEST = 3  # characters of a name that choices may contain
 class MaskpolicyError(Exception):
     """Base of all errors that the command line prints as one line, with exit code 2."""
 
+    def __str__(self) -> str:
+        """Return the sentence without the traceback that a DataLoader adds to a worker's error."""
+        text = super().__str__()
+        if "\nOriginal Traceback" not in text:
+            return text
+        return text.strip().rpartition("\n")[2].partition(": ")[2]
+
 
 class ConfigError(MaskpolicyError):
     """An experiment file, an override or a plugin's field cannot be used as written."""

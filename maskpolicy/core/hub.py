@@ -144,7 +144,7 @@ def dataset(
     options = {"split": split, "revision": revision, "streaming": stream}
     if not Path(name).is_dir():
         with access():
-            loaded = datasets.load_dataset(name, subset, **options)
+            loaded = _load(name, subset, **options)
             if datasets.config.HF_HUB_OFFLINE and revision and _COMMIT.fullmatch(revision):
                 _check(loaded, revision)
         yield loaded
@@ -159,7 +159,21 @@ def dataset(
                 raise DataError(
                     f"{name}: its README.md names {path}, outside of the folder: move it inside"
                 )
-        yield datasets.load_dataset(name, subset, cache_dir=cache, **options)
+        yield _load(name, subset, cache_dir=cache, **options)
+
+
+def _load(name: str, subset: str | None, **options: Any) -> Any:
+    """Load a dataset, without bars if TQDM_DISABLE was set, perhaps after tqdm was imported."""
+    import datasets
+
+    hides = "TQDM_DISABLE" in os.environ and not datasets.are_progress_bars_disabled()
+    if hides:
+        datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(name, subset, **options)
+    finally:
+        if hides:
+            datasets.enable_progress_bars()
 
 
 @contextmanager

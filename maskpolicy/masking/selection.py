@@ -252,7 +252,8 @@ def check(batch: Sequence[Spans], passages: Sequence[Passage], policy: Policy) -
 def _fault(spans: Any) -> str:
     """Return what keeps a policy's spans from being an array of ranges; "" if they are one."""
     if type(spans) is not np.ndarray:
-        return f"are not a NumPy array but a {type(spans).__name__} (`as_spans` makes one of it)"
+        made = "return as_spans([]) for no span" if spans is None else "`as_spans` makes one of it"
+        return f"are not a NumPy array but a {type(spans).__name__} ({made})"
     if spans.ndim != 2 or spans.shape[1] != 2:
         return f"are not an array of shape (n, 2) but {spans.shape}"
     return "" if spans.dtype in _INTEGERS else f"are not signed integers but {spans.dtype}"

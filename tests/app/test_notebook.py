@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -197,7 +198,8 @@ def test_own_text_is_trained_on_and_exported(place, tmp_path):
     (tmp_path / "a.txt").write_text("Ada Lovelace was born in London.\n\nShe wrote of engines.\n")
     (tmp_path / "b.txt").write_text("Mary Shelley lived in Rome.\n\nShe wrote of a creature.\n")
     keys = [key for key in SMALL if not key.startswith("finetune.")]
-    words = ("mini", "random", tmp_path / "a.txt", tmp_path / "model")
+    policy = {"name": "random", "ratio": 0.3}
+    words = ("mini", policy, tmp_path / "a.txt", tmp_path / "model")
     more = {"validation": tmp_path / "b.txt", "store": place / "store", "progress": False}
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
@@ -209,7 +211,10 @@ def test_own_text_is_trained_on_and_exported(place, tmp_path):
     assert out == (tmp_path / "model").resolve()
     names = {path.name for path in out.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
-    assert "maskpolicy pretrain --model mini" in (out / "README.md").read_text()
+    assert "maskpolicy pretrain --model mini" in (card := (out / "README.md").read_text())
+    assert "policy.ratio=0.3" in card and "TQDM_DISABLE" not in os.environ
+    again = [mp.pretrain(out, *words[1:3], tmp_path / "next", "intermediate.steps=1", **more)]
+    assert (again[0] / "model.safetensors").exists()
 
 
 @pytest.mark.slow

@@ -93,6 +93,12 @@ def test_the_message_says_why_a_class_lacks_a_key(kind, given, says):
         (DataError("one.txt, line 3: empty"), "one.txt, line 3: empty"),
         (StageError("  first\nsecond"), "first"),
         (StageError(""), "StageError"),
+        (
+            DataError(
+                "Caught DataError in worker 0.\nOriginal Traceback:\n  x\na.DataError: b: c\n"
+            ),
+            "b: c",
+        ),
         (KeyError("entities"), "KeyError: 'entities'"),
         (ValueError("bad\nworse"), "ValueError: bad"),
         (SystemExit(), "SystemExit"),

@@ -40,7 +40,7 @@ class Fixed:
     ("spans", "says"),
     [
         ([[0, 1]], "not a NumPy array but a list (`as_spans` makes one of it)"),
-        (None, "not a NumPy array but a NoneType"),
+        (None, "not a NumPy array but a NoneType (return as_spans([]) for no span)"),
         (pandas.DataFrame([[0, 1]]), "not a NumPy array but a DataFrame"),
         (np.ma.array([[0, 1]]), "not a NumPy array but a MaskedArray"),
         (np.zeros(4, np.int32), "not an array of shape (n, 2) but (4,)"),

@@ -192,12 +192,13 @@ def test_a_batch_without_any_span_has_no_labels_and_no_gradient(text):
     assert all((gradient == 0).all() for gradient in gradients)
 
 
-def test_the_language_decides_where_words_end():
+def test_the_language_decides_where_words_end(caplog):
     batches = [
         collator("whole-word", language=one)([{"text": "他在巴黎出生"}]) for one in ("en", "zh")
     ]
     whole, one = (words(batch["labels"][0]) for batch in batches)
     assert (whole, len(one)) == ("<s> 他在巴黎出生</s>", len("<s>他</s>"))
+    assert ["no blanks between words: set language" in line for line in caplog.messages] == [True]
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,7 @@ def test_the_language_decides_where_words_end():
         (ROWS[0], "lacks column 'answers'"),
         ({}, r"neither 'text' nor 'input_ids' but nothing: .*remove_unused_columns=False"),
         ({"labels": 3}, r"but \['labels'\]"),
+        ({"sentence": "a"}, "rename the column of the texts to 'text'"),
         ({"text": 3}, "'text' must be text, not 3"),
         ({"text": None}, "'text' must be text, not None"),
         ("a b c", "a row must be a dict such as"),
@@ -230,6 +232,29 @@ class Once(Uniform):
 
 def test_a_policy_cannot_change_its_columns():
     refused(collator(Once()), ROWS, error=PluginError, match="read-only")
+
+
+class First(Uniform):
+    """Reads the first sentence of a passage, and masks a word that it draws by itself."""
+
+    def annotate(self, passages, fitted=None):
+        return {"units": [passage.sentences[0][None] for passage in passages]}
+
+    def select(self, passage, rng):
+        return np.random.default_rng().permutation(passage.words)[:1]
+
+
+def test_a_policy_sees_no_text_without_tokens_and_draws_from_its_generator_alone():
+    batch = collator(First())([{"text": ""}])
+    assert (batch["labels"] == IGNORE).all()
+    refused(collator(First()), [{"text": ""}, *ROWS * 9], match="when it is called again")
+
+
+def test_special_tokens_of_the_user_are_named(caplog):
+    added = deepcopy(TOKENIZER)
+    added.add_special_tokens({"additional_special_tokens": ["[SPEAKER]"]})
+    MaskingCollator("random", added)
+    assert "special tokens [SPEAKER] are ordinary text" in caplog.text
 
 
 def test_a_plugin_that_was_edited_is_imported_again(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -29,17 +30,23 @@ from maskpolicy.data.corpus.passages import (
     tokenize,
     without_blanks,
 )
-from maskpolicy.data.corpus.segmentation import ENGLISH
+from maskpolicy.data.corpus.segmentation import ENGLISH, SET_LANGUAGE, joins_words
 from maskpolicy.data.datafiles import fields
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import ENCODER, SEQ2SEQ, ModelKind, PolicyBlock
 from maskpolicy.experiment.model_and_corpus import check_language
 from maskpolicy.experiment.policy_blocks import instance_block, policy_block
 from maskpolicy.masking.denoising import DenoisingPairs, mixed_pairs
-from maskpolicy.masking.selection import Masker
+from maskpolicy.masking.selection import Masker, check_repeats
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.training.batching import IGNORE, shifted
-from maskpolicy.models.training.specials import Specials, check_tokens, decoder_start
+from maskpolicy.models.training.specials import (
+    UNTRAINED,
+    Specials,
+    added_by_user,
+    check_tokens,
+    decoder_start,
+)
 from maskpolicy.plugins import discovery, hooks, registry
 from maskpolicy.plugins.registry import policy_name
 from maskpolicy.plugins.statistics import Statistics
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 _WHERE = "MaskingCollator: "
+log = logging.getLogger(__name__)
 
 
 class MaskingCollator:
@@ -62,8 +70,9 @@ class MaskingCollator:
     the Trainer does not drop "text", and tells the collator the step. Masks then depend only on
     `seed`, the text (or the row's "id") and the step, for any number of processes and DataLoader
     workers, and after a resume. Evaluation masks a text in the same way each time, with schedules
-    at their start. In your own loop, use `for_steps`. Without either, masks depend on the number of
-    rows so far, and each DataLoader worker has its own seed.
+    at their start; so would a second Trainer, which needs a collator of its own. In your own loop,
+    use `for_steps`. Without either, masks depend on the number of rows so far, and each DataLoader
+    worker has its own seed.
 
     `policy` is a name, a block such as {"name": "random", "ratio": 0.3}, or an instance. `model`
     (or its configuration) and `kind` say what a batch holds: pairs for a text-to-text model
@@ -126,7 +135,9 @@ class MaskingCollator:
         _check_number("seed", seed, int)
         if return_tensors not in (None, "pt", "np"):
             raise ConfigError(f"{_WHERE}return_tensors: must be 'pt' or 'np', not {return_tensors}")
-        self.tokenizer = _checked(tokenizer)
+        self.tokenizer = fast_copy(tokenizer, f"{_WHERE}the tokenizer")
+        if added := added_by_user(self.tokenizer):
+            log.warning(UNTRAINED, f"{_WHERE}the tokenizer's", ", ".join(added))
         self.kind = kind or suggested_kind(model, tokenizer)
         self.specials = _specials(self.kind, self.tokenizer, model, decoder_start)
         block = _block(policy, asked, self.kind)
@@ -145,10 +156,12 @@ class MaskingCollator:
         for leaf in leaves:
             _check_leaf(leaf, fitted)
         _check_folders([leaf.policy for leaf in leaves], fitted, statistics)
+        if self.fitted is not None and not self.fitted.is_dir():
+            raise ConfigError(f"{_WHERE}fitted: {fitted}: no such folder")
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
         self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
-        self.has_callback = False
+        self.has_callback = self._repeats = False
         self._removed = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         self._cached: dict[str, list[Passage]] = {}  # with the columns of each leaf
         self._rows = 0
@@ -205,7 +218,11 @@ class MaskingCollator:
             if not isinstance(row, Mapping):
                 raise DataError(f"a row must be a dict such as {{'text': ..}}, not {row!r:.60}")
         views = self._views(rows)
-        selected = self.masker.select(views, range(len(rows)), seed, turns, progress=progress)
+        asked = views, range(len(rows)), seed, turns
+        selected = self.masker.select(*asked, progress=progress)
+        if not self._repeats:
+            check_repeats(self.policy, selected, self.masker.select(*asked, progress=progress))
+            self._repeats = True
         limits = self._most, self.specials.target_room(self.room)
         arrays = self._arrays(mixed_pairs(selected, self.specials, seed, turns, *limits))
         if self.return_tensors == "np":
@@ -235,6 +252,8 @@ class MaskingCollator:
         keys = [self._key(row) for row in rows]
         new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._cached}
         passages = [self._passage(key, row) for key, row in new.items()]
+        if not self._cached and any(joins_words(one.text, self.language) for one in passages):
+            log.warning("%s%s", _WHERE, SET_LANGUAGE.format("language"))
         leaves = [self._annotated(leaf, passages) for leaf in self.masker.leaves]
         self._cached.update(zip(new, map(list, zip(*leaves, strict=True)), strict=True))
         views = zip(*(self._cached[key] for key in keys), strict=True)
@@ -264,13 +283,17 @@ class MaskingCollator:
         return sums.statistics_of(policy, counted, passages("contrast", contrast))
 
     def _annotated(self, leaf: Masker, passages: list[Passage]) -> list[Passage]:
-        if not passages or hooks.ANNOTATE.of(leaf.policy) is None:
+        # as in `documents`, no policy sees a text without tokens
+        places = [i for i, one in enumerate(passages) if len(one.tokens)]
+        if not places or hooks.ANNOTATE.of(leaf.policy) is None:
             return passages
-        new = annotation.annotate(leaf.policy, passages, self.fitted, statistics=leaf.statistics)
-        return [
-            replace(one, columns={**one.columns, **{name: c[i] for name, c in new.items()}})
-            for i, one in enumerate(passages)
-        ]
+        some = [passages[i] for i in places]
+        new = annotation.annotate(leaf.policy, some, self.fitted, statistics=leaf.statistics)
+        columns = [{name: column[0][:0] for name, column in new.items()}] * len(passages)
+        for number, place in enumerate(places):
+            columns[place] = {name: column[number] for name, column in new.items()}
+        both = zip(passages, columns, strict=True)
+        return [replace(one, columns={**one.columns, **own}) for one, own in both]
 
     def _key(self, row: Mapping[str, Any]) -> str:
         arrays = (row.get(name) for name in ("input_ids", "offset_mapping"))
@@ -305,9 +328,12 @@ class MaskingCollator:
         if not isinstance(text, str) and "text" in row:
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if text is None:
+            has_text = any(isinstance(value, str) for value in row.values())
+            advice = "give the Trainer remove_unused_columns=False"
+            if has_text:
+                advice = "rename the column of the texts to 'text'"
             raise DataError(
-                f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
-                "the Trainer remove_unused_columns=False"
+                f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: {advice}"
             )
         fields.check(text, "a row's 'text'")
         encoding = encode([text], self.tokenizer)[0]
@@ -460,11 +486,14 @@ def _check_folders(policies: Sequence[Any], fitted: Any, statistics: Any) -> Non
             raise ConfigError(f"{_WHERE}{key}: {why}")
 
 
-def _checked(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """Return a copy that neither pads nor truncates; raise ConfigError for one without offsets."""
+def fast_copy(tokenizer: PreTrainedTokenizerBase, who: str) -> PreTrainedTokenizerBase:
+    """Return a copy that neither pads nor truncates.
+
+    Raises ConfigError, which begins with `who`, for a tokenizer without offsets.
+    """
     if not getattr(tokenizer, "is_fast", False):
         name = type(tokenizer).__name__
-        raise ConfigError(f"{_WHERE}the tokenizer must be a fast one (with offsets), not {name}")
+        raise ConfigError(f"{who} must be a fast one (with offsets), not {name}")
     copied = deepcopy(tokenizer)
     copied.backend_tokenizer.no_padding()
     copied.backend_tokenizer.no_truncation()

@@ -33,7 +33,7 @@ class MaskingCallback(TrainerCallback):
         self.first_epoch = True
         self.on_init_end(args)  # `add_callback` comes after it
         loader, model = more["train_dataloader"], more["model"]
-        is_encoder = not getattr(model.config, "is_encoder_decoder", False)
+        is_encoder = not getattr(getattr(model, "config", None), "is_encoder_decoder", False)
         if loader.collate_fn is not self.collator:
             why = "the Trainer uses another collator: give it the collator of the callback as "
             why += "data_collator"
@@ -43,7 +43,10 @@ class MaskingCallback(TrainerCallback):
         elif args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
             why = "the first process reads the batches of all (dispatch_batches, the default for "
             why += 'an IterableDataset): set accelerator_config={"dispatch_batches": False}'
-        elif is_encoder != (self.collator.kind == ENCODER):
+        elif args.dataloader_num_workers and not args.dataloader_in_order:
+            why = "batches that come in another order have other steps: set "
+            why += "dataloader_in_order=True"
+        elif hasattr(model, "config") and is_encoder != (self.collator.kind == ENCODER):
             kind = "an encoder" if is_encoder else "text-to-text"
             why = f"its batches are for kind {self.collator.kind}, and the model is {kind}: give "
             why += "the collator model=model"

@@ -25,12 +25,13 @@ from maskpolicy.data.corpus.passages import (
     rows_of,
     write_passages,
 )
+from maskpolicy.data.corpus.segmentation import ENGLISH, SET_LANGUAGE, joins_words
 from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.training.batching import Order
-from maskpolicy.models.training.specials import added_by_user, added_ends
+from maskpolicy.models.training.specials import UNTRAINED, added_by_user, added_ends
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
@@ -49,6 +50,7 @@ SIZE_FACT = "size"  # passages, words and tokens of a corpus; those of earlier v
 MIXED = "mix-"  # inputs of corpus: mix-general, ..
 SHARD_KINDS = ("corpus-shard", "annotate-shard", "count-shard")
 _SAMPLE = 100_000  # about the most passages whose unknown tokens are counted
+_FIRST = 100  # passages that are looked at for words without blanks between them
 _UNKNOWN = 0.05  # a larger share of them gets a warning
 _TOKENIZER_TEXTS = 200_000  # the most documents of each corpus that train a tokenizer
 
@@ -70,10 +72,7 @@ def tokenizer(
         name = run.local.folder or params.name
         made = load_tokenizer(name, params.revision, as_saved=True)
         if added := added_by_user(made):
-            run.warn(
-                f"its special tokens {', '.join(added)} are ordinary text in texts, so their "
-                "embeddings are not trained: add them with add_tokens if texts have them"
-            )
+            run.warn(UNTRAINED % ("its", ", ".join(added)))
         inputs_of = ((1, "a text"), (2, "two texts"))
         if bare := [what for count, what in inputs_of if not any(added_ends(made, count))]:
             run.warn(
@@ -145,7 +144,10 @@ def _passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -
         rows = passage_rows(found, tokenizer, source.words, source.tokens, run.progress)
         write_passages(out / PASSAGES_FILE, rows)
     run.facts["malformed"] = malformed.count
-    tokens = Passages.open(out).arrays["tokens"]
+    made = Passages.open(out)
+    if any(joins_words(one.text, getattr(source, "language", ENGLISH)) for one in made[:_FIRST]):
+        run.warn(SET_LANGUAGE.format("corpus.language"))
+    tokens = made.arrays["tokens"]
     sample = tokens.take(np.arange(0, len(tokens), 1 + len(tokens) // _SAMPLE)).flat
     if (share := np.mean(sample == tokenizer.unk_token_id)) > _UNKNOWN:
         run.warn(
