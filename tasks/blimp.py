@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from maskpolicy import Example, Json, task
+from maskpolicy import DataError, Example, Json, task
 from maskpolicy.data.taskfiles import minimal_pairs
 
 FACTS: dict[str, Any] = {
@@ -35,6 +35,12 @@ class Blimp:
 @dataclass(frozen=True)
 class BlimpSupplement(Blimp):
     """BabyLM's further paradigms: questions, dialogues, hypernyms. A file is one group."""
+
+    def example(self, row: Json) -> Example | None:
+        """Map a row; raises DataError for one of BLiMP itself, which has the same keys and more."""
+        if row.get("UID"):
+            raise DataError("key 'UID': a row of BLiMP: name the folder of the supplement as data")
+        return super().example(row)
 
 
 @task("ewok", folders=("ewok_filtered", "ewok_fast"), mark="Context1", **FACTS)

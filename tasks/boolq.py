@@ -16,4 +16,5 @@ class BoolQ:
     def example(self, row: Json) -> Example | None:
         """Map a row of a file or of the Hub."""
         group = digest(text(row, "passage"))
-        return glue.example(row, ("question", "passage"), glue.BINARY, group=group)
+        texts, labels = ("question", "passage"), ("label", "answer")  # BoolQ's own release
+        return glue.example(row, texts, glue.BINARY, labels, group=group)

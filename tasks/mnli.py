@@ -25,7 +25,7 @@ TEXTS = ("sentence1|premise", "sentence2|hypothesis")
     mark="gold_label",
     hub=Hub(
         "nyu-mll/glue",
-        "mnli",
+        {"matched": "mnli", "mismatched": "mnli"},
         splits={"dev": "validation_{edition}"},
     ),
 )

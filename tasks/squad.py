@@ -52,7 +52,8 @@ class SquadV2:
         """Map a question with its paragraph's keys; without answers it is not answerable."""
         if not isinstance(row.get("is_impossible", False), bool):
             raise DataError("key 'is_impossible' must be true or false")
-        return _example(row)
+        is_unlabelled = row.get("is_impossible") is False or "answers" not in row
+        return None if is_unlabelled and not records(row, "answers") else _example(row)
 
 
 def _example(row: Json) -> Example:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from official import block, carved, groups, read, split, write
+from refusals import refused
 
 from maskpolicy.core.errors import DataError
 from maskpolicy.data.taskfiles import sources
@@ -161,6 +162,18 @@ def test_a_row_of_superglue_of_the_hub_and_of_babylms_pipeline(tmp_path, name):
     assert sources.task(block(name)).plugin.example({**flat, "label": -1}) is None
 
 
+def test_files_of_other_tasks_beside_multirc_are_skipped_and_boolqs_own_release_is_read(tmp_path):
+    own = {"question": "is it wet", "title": "Lindau", "answer": True, "passage": WET}
+    write(tmp_path / "val.jsonl", own)
+    write(tmp_path / "MultiRC" / "val.jsonl", SUPERGLUE["multirc"][0])
+    assert len(read("multirc", tmp_path)) == 2
+    assert [one.targets for one in read("boolq", tmp_path)] == [("1",)]
+    (tmp_path / "webquestions.examples.test.json.bz2").touch()
+    refused(read, "webquestions", tmp_path, error=DataError, match="unpack it .only .gz is read")
+    mnli = sources.task(block("mnli", {"edition": "babylm"}))
+    refused(sources.hub_config, mnli, error=DataError, match="the Hub has no edition 'babylm'")
+
+
 @pytest.mark.parametrize("name", ["mnli", "mrpc", "qqp", "rte"])
 def test_a_row_of_babylms_pipeline_is_that_of_the_hub(tmp_path, name):
     row, label = HUB[name]
@@ -215,5 +228,7 @@ def test_squad_2_keeps_questions_without_an_answer_and_the_hub_has_the_same_rows
     row = {**QA, "title": "Oder", "context": CONTEXT}
     row["answers"] = {"text": ["The Oder"], "answer_start": [0]}
     assert sources.task(block("squad")).plugin.example(row).start == 0
+    for none in ({**row, "is_impossible": False, "answers": []}, {"id": "1", "context": CONTEXT}):
+        assert sources.task(block("squad_v2")).plugin.example(none) is None
     row["answers"] = {"text": [], "answer_start": []}
     assert not sources.task(block("squad_v2")).plugin.example(row).answerable

@@ -72,6 +72,9 @@ def test_a_file_names_the_paradigm_of_a_row_of_the_supplement(tmp_path):
     assert [one.id for one in found] == ["turn_taking-1", "turn_taking-2"]
     assert {one.group for one in found} == {"turn_taking"}
     assert found[0].slices == {"field": "supplement", "phenomenon": "supplement"}
+    write(tmp_path / "blimp" / "passive.jsonl", blimp(5))
+    said = "key 'UID': a row of BLiMP: name the folder of the supplement"
+    refused(read, "blimp-supplement", tmp_path / "blimp", error=DataError, match=said)
 
 
 def test_the_context_of_ewok_is_read_and_its_target_is_scored(tmp_path):

@@ -71,8 +71,9 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
 def contains(prediction: str, answers: Sequence[str]) -> float:
     """Return 1 if the prediction contains the words of an answer in a row, else 0.
 
-    Both are normalised as in SQuAD, as for passages in DPR's `has_answer` (Karpukhin et al. 2020).
-    No prediction contains an answer that is empty after normalisation.
+    This is like DPR's `has_answer` (Karpukhin et al. 2020) for passages, but after SQuAD's
+    normalisation, which removes articles and punctuation. No prediction contains an answer that is
+    empty after normalisation.
     """
     text = f" {normalise(prediction)} "
     return float(any(f" {answer} " in text for answer in filter(None, map(normalise, answers))))

@@ -77,7 +77,7 @@ def read_split(block: TaskBlock, split: str, folder: Path, contexts: bool = True
         look_up(reading)
     examples = [example for _, example in reading.kept]
     if block.context:
-        examples = _with_context(examples, reading.source.name)
+        examples = _with_context(examples, reading.source)
     if reading.source.side == "dev":  # carved from train, where its rows are counted
         return Split(examples)
     _log_rows(reading)
@@ -215,22 +215,22 @@ def look_up(reading: Reading) -> None:
     reading.kept = reading.each(with_context)
 
 
-def _with_context(examples: list[Example], name: str) -> list[Example]:
+def _with_context(examples: list[Example], source: sources.SplitSource) -> list[Example]:
     """Append each context to its source (`context: true`); raises DataError if there is none.
 
     Lines of the source that begin the context are not repeated.
     """
     if not any(example.context for example in examples):
-        raise DataError(
-            f"{name}: context: true, but no example has a context: put the task's evidence or "
-            "knowledge source beside the file"
-        )
+        advice = "put the task's evidence or knowledge source beside the file"
+        if not source.files:
+            advice = "name a folder of official files as data (triviaqa: or omit documents: false)"
+        raise DataError(f"{source.name}: context: true, but no example has a context: {advice}")
     joined = []
     for one in examples:
         lines = one.source.split("\n")
         more = one.context.split("\n") if one.context else []
-        source = "\n".join([*lines, *dropwhile(lines.__contains__, more)])
-        joined.append(replace(one, source=source))
+        text = "\n".join([*lines, *dropwhile(lines.__contains__, more)])
+        joined.append(replace(one, source=text))
     return joined
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -246,10 +247,14 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
                 return SplitSource(str(path), rows, official, side, tuple(paths), around)
             foreign += paths
     if foreign:
+        error = next((row.error for row in stated.rows(foreign[0])), "")
         raise DataError(
-            f"{foreign[0]}: is not a file of task {task.name!r}: its first row has no key "
-            f"{stated.mark!r} (each task's files belong in a folder of its name)"
+            f"{foreign[0]}: is not a file of task {task.name!r}: "
+            f"{error or f'its first row has no key {stated.mark!r}'} (each task's files belong in "
+            "a folder of its name)"
         )
+    for path in (path for place in beside for name in names for path in place.glob(f"{name}.*")):
+        raise DataError(f"{path}: unpack it (only .gz is read packed)")
     places = ", ".join(str(place) for place in _places(task, Path()) if len(place.parts) == 1)
     raise DataError(
         f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "
@@ -277,10 +282,16 @@ def _is_of_babylm(path: Path, stated: TaskFacts) -> bool:
 
 
 def _is_marked(path: Path, stated: TaskFacts) -> bool:
-    """Return whether the first readable row has the task's mark."""
+    """Return whether the first readable row has the task's mark.
+
+    A file of JSON Lines of which no row has the keys around examples is one of another task.
+    """
     if not stated.mark or _is_of_babylm(path, stated):
         return True
-    value = next((row.value for row in stated.rows(path) if not row.error), None)
+    rows = list(islice(dropwhile(lambda row: row.error, stated.rows(path)), 1))
+    value = rows[0].value if rows else None
+    if value is None and stated.at and ungzipped(path.name).endswith(".jsonl"):
+        return False
     for key in stated.mark.split("."):
         if value is not None and (not isinstance(value, dict) or key not in value):
             return False
