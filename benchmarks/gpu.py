@@ -82,7 +82,7 @@ def peak() -> tuple[float, str]:
 
     name = torch.cuda.get_device_name() if hardware.is_cuda() else ""
     for card, (most, _) in CARDS.items():
-        if card.upper() in name:
+        if card.upper() in name and "PCIe" not in name and "MIG" not in name:
             return most, f"{card.upper()}'s {most / 1e12:.0f} TFLOP/s"
     precision = "bf16" if hardware.has_bf16() else "fp32"
     flop, seconds, _ = matrix_product(precision)()
@@ -119,12 +119,16 @@ def _settings(sizes: Sizes) -> list[Setting]:
 
 
 def _ways(setting: Setting, compiles: bool) -> dict[str, Once]:
+    count = len(setting.passages)  # as in ours, no step ends with an epoch
+    epochs = range(-(-setting.size * setting.steps // count))
+    places = [(item, epoch) for epoch in epochs for item in range(count)]
+    best = {**training.best(setting), "places": places}
     ways = {
-        training.BEST: theirs(setting, **training.best(setting)),
+        training.BEST: theirs(setting, **best),
         _OURS: training.ours(setting, compile=False),
     }
     if compiles:
-        compiled = theirs(setting, **training.best(setting), torch_compile=True)
+        compiled = theirs(setting, **best, torch_compile=True)
         ways[f"{training.BEST}, torch.compile"] = compiled
         ways[f"{_OURS}, compile"] = training.ours(setting, compile=True)
     return ways
@@ -278,10 +282,14 @@ def _train_for(model: str, sizes: Sizes) -> float:
         for one in _settings(replace(sizes, model=model, passages=[min(sizes.passages)]))
         if one.name.endswith("spans")
     ]
-    step = _stepper(setting, compile=False)
-    for _ in range(_UNTIMED):
-        step()
-    wait()
+    try:
+        step = _stepper(setting, compile=False)
+        for _ in range(_UNTIMED):
+            step()
+        wait()
+    except BaseException:
+        _ready.abort()  # else the others would wait for this one
+        raise
     _ready.wait()
     begin, tokens = time.perf_counter(), 0.0
     while time.perf_counter() - begin < sizes.seconds:
@@ -299,11 +307,13 @@ def _stepper(setting: Setting, **changes: Any) -> Callable[[], float]:
     run = Optimization(module, spec, 10**9)
     loss = hardware.compiled(training_loss()) if spec.compile else training_loss()
     workers = WORKERS.get(run.device.type, 0)
-    feed = iter(Feed(setting.masked(spec), run, 0, workers, ""))
+    feed = Feed(setting.masked(spec), run, 0, workers, "")
+    steps = iter(feed)
 
     def step() -> float:
-        number, data = next(feed)
-        run.step(number, data, loss)
+        number, data = next(steps)
+        while not run.step(number, data, loss):
+            data = feed.shrink(number)
         return data.work["source_tokens"] + data.work["target_tokens"]
 
     return step

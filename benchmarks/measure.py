@@ -181,13 +181,14 @@ def shown(rate: float) -> str:
 
 
 def matrix_product(precision: str) -> Once:
-    """Return the product of two matrices of 2048 rows and columns, "fp32" or "bf16", as FLOP."""
+    """Return the product of two square matrices, "fp32" or "bf16", as FLOP; larger on a GPU."""
+    size = 8192 if hardware.is_cuda() else 2048
 
     def once() -> tuple[float, float, str]:
         import torch
 
         kind = torch.bfloat16 if precision == "bf16" else torch.float32
-        left, right = (torch.randn(2048, 2048, device=hardware.device(), dtype=kind) for _ in "12")
+        left, right = (torch.randn(size, size, device=hardware.device(), dtype=kind) for _ in "12")
         seconds = []
         for _ in range(12):
             wait()
@@ -195,6 +196,6 @@ def matrix_product(precision: str) -> Once:
             left @ right
             wait()
             seconds.append(time.perf_counter() - started)
-        return 2 * 2048**3, statistics.median(seconds[2:]), ""
+        return 2 * size**3, statistics.median(seconds[2:]), ""
 
     return once

@@ -76,7 +76,8 @@ def counted(block: dict[str, Any], seen: set[str]) -> _Count:
     count, where = _Count(), keys.canonical([block["model"], block["corpus"]])
     tuned = math.prod(len(each) for each in block.get("tune", {}).values() if each != "dev")
     for row in block["policies"]:
-        named, staged = keys.canonical([where, row]), row != NONE
+        own = {key: row[key] for key in row if key != "label"} if isinstance(row, dict) else row
+        named, staged = keys.canonical([where, own]), row != NONE
         how = _objective(row)
         for run in range(block["intermediate_seeds"]) if staged else ():
             work = flop(budgets["intermediate"], how, corpus, kind)

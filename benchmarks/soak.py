@@ -80,7 +80,7 @@ def _run(
             cluster.kill(rng.choice(cluster.all()))
             cluster.add()
             kills += 1
-        if kills % options.drivers == 0:
+        if (options.kills - most + kills) % options.drivers == 0:  # earlier rounds count
             running.send_signal(signal.SIGKILL)
             running.wait()
             running = _start(options, out, "--executor", executor)

@@ -71,8 +71,10 @@ def ran_out(error: Exception) -> bool:
     import torch
     from accelerate.utils.memory import should_reduce_batch_size
 
-    kinds = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or should_reduce_batch_size(error)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or should_reduce_batch_size(error):
+        return True
+    signs = ("error: out of memory", "[CUDA]: out of memory", "_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
 def use_expandable_segments() -> None:
@@ -85,10 +87,14 @@ def use_expandable_segments() -> None:
 
 
 def compiled(function: Function) -> Function:
-    """Return a function as torch.compile makes it; without a C compiler, for example, it warns."""
+    """Return a function as torch.compile makes it; without a C compiler, for example, it warns.
+
+    What was compiled before is forgotten: PyTorch compiles one piece of code eight times at most.
+    """
     import torch
     from torch._dynamo import config
 
+    torch._dynamo.reset()
     return config.patch(suppress_errors=True)(torch.compile(function))
 
 
@@ -159,6 +165,15 @@ def memory() -> int:
     count = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     most = _limit("memory.max")
     return min(count, int(most)) if most.isdecimal() else count
+
+
+def shared_memory() -> int:
+    """Return the bytes of /dev/shm, through which processes share tensors; 2^40 elsewhere."""
+    place = Path("/dev/shm")
+    if not place.is_dir():
+        return 2**40
+    about = os.statvfs(place)
+    return about.f_frsize * about.f_blocks
 
 
 def _limit(name: str) -> str:

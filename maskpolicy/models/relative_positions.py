@@ -75,7 +75,8 @@ class RelativeRobertaModel(RobertaModel):
         if places is None:
             places = torch.arange(given.shape[1], device=given.device)[None]
         bias = self.relative_bias(bins(places[:, None, :] - places[:, :, None]))
-        bias = bias.permute(0, 3, 1, 2)  # (b or 1, heads, n, n)
+        # (b or 1, heads, n, n); CUDA's fused kernels need the last stride to be 1
+        bias = bias.permute(0, 3, 1, 2).contiguous()
         if attention_mask is not None:
             hidden = ~attention_mask.bool()[:, None, None, :]
             bias = bias.masked_fill(hidden, torch.finfo(bias.dtype).min)

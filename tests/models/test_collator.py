@@ -207,7 +207,7 @@ def test_the_language_decides_where_words_end(caplog):
         (ROWS[0], "lacks column 'answers'"),
         ({}, r"neither 'text' nor 'input_ids' but nothing: .*remove_unused_columns=False"),
         ({"labels": 3}, r"but \['labels'\]"),
-        ({"sentence": "a"}, "rename the column of the texts to 'text'"),
+        ({"sentence": "a"}, "rename the column of texts to 'text'"),
         ({"text": 3}, "'text' must be text, not 3"),
         ({"text": None}, "'text' must be text, not None"),
         ("a b c", "a row must be a dict such as"),

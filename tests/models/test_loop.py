@@ -21,6 +21,7 @@ import small
 import torch
 from refusals import refused
 
+from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, StageError
 from maskpolicy.core.schema import Schedule
 from maskpolicy.core.types import Denoising
@@ -274,7 +275,7 @@ def test_an_error_in_making_a_step_keeps_its_line(workers):
         run(SPEC, steps=steps, workers=workers)
 
 
-def test_a_gpu_gets_its_steps_from_two_processes(monkeypatch):
+def test_a_gpu_gets_its_steps_from_two_processes_if_they_can_pass_them_on(monkeypatch, caplog):
     monkeypatch.setitem(loop.WORKERS, "cpu", loop.WORKERS["cuda"])
     made_by = set()
 
@@ -282,8 +283,13 @@ def test_a_gpu_gets_its_steps_from_two_processes(monkeypatch):
         made_by.add(batch.scale)
         return 0 * module.w.sum(), 1
 
-    run(SPEC, model=Line(), steps=lambda number: Step([Scale(os.getpid())], 1), loss=loss)
+    steps = {"steps": lambda number: Step([Scale(os.getpid())], 1)}
+    run(SPEC, model=Line(), loss=loss, **steps)
     assert len(made_by - {os.getpid()}) == 2
+    made_by.clear()
+    monkeypatch.setattr(hardware, "shared_memory", lambda: 64 << 20)  # Docker's default
+    run(SPEC, model=Line(), loss=loss, **steps)
+    assert made_by == {os.getpid()} and "/dev/shm has 64 MiB" in caplog.text
 
 
 def test_workers_that_are_not_forked_import_the_plugins(tmp_path, monkeypatch):
@@ -390,6 +396,22 @@ MOST = 100  # padded tokens of a micro-batch for which there is memory
 
 def size(batch):
     return batch.source.numel() + batch.labels.numel()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_meant"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), True),
+        (RuntimeError("CUDA error: out of memory\nCompile with"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA error: device-side assert triggered"), False),
+        (ValueError("error: out of memory"), False),
+    ],
+)
+def test_errors_that_mean_too_little_memory(error, is_meant):
+    assert hardware.ran_out(error) is is_meant
 
 
 def ran_out(*given):

@@ -14,13 +14,16 @@ import clusters
 import forked
 import pytest
 import tiny
+from refusals import refused
 
 from benchmarks import raylets
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError
+from maskpolicy.experiment.budgets import Need, Resources
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline.executors import slurm_engine
-from maskpolicy.pipeline.graph.calls import Lost, call_of
+from maskpolicy.pipeline.executors.local import Room, room_of
+from maskpolicy.pipeline.graph.calls import Lost, answer_elsewhere, call_of
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage
 from maskpolicy.pipeline.store.artifacts import Store
@@ -78,6 +81,18 @@ def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_pa
         assert "-m submitit.core._submit" in script
     assert "gpus-per-node" not in others
     assert not (tmp_path / "out").exists()
+
+
+def test_a_training_on_gpus_does_not_go_on_without_them(tmp_path):
+    store = Store(tmp_path / "store")
+    call = call_of(tiny.node("a"), store, {}, gpus=2)
+    refused(answer_elsewhere, call, print, match="PyTorch finds 0 of the 2 GPUs of tiny-walk a:")
+
+
+def test_feedback_has_one_gpu_of_its_training():
+    resources = Resources(intermediate=Need(gpus=4, cpus=2))
+    rooms = [room_of(resources, f"intermediate{end}", gpus=True) for end in ("", "-feedback")]
+    assert rooms == [Room(4, 8), Room(1, 2)]
 
 
 def test_auto_is_not_decided_by_a_login_node(file, tmp_path, call, monkeypatch):

@@ -33,7 +33,7 @@ _ALONE = (
     r"\u1000-\u102a\u1780-\u17b3\u3005-\u3007\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff"
     r"\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_JOINED = 0.2  # a larger share of characters of _ALONE is no English text
+_JOINED = 0.2  # a text with a larger share of characters of _ALONE has another language
 SET_LANGUAGE = "whole clauses are words, as the texts have no blanks between words: set {}, e.g. zh"
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, U.S, a.m
 _WORD_BEFORE = re.compile(r"[^\s\"'“‘«‹„‚(\[—–-]*$")

@@ -284,7 +284,7 @@ def _is_of_babylm(path: Path, stated: TaskFacts) -> bool:
 def _is_marked(path: Path, stated: TaskFacts) -> bool:
     """Return whether the first readable row has the task's mark.
 
-    A file of JSON Lines of which no row has the keys around examples is one of another task.
+    JSON Lines without the keys around examples belong to another task.
     """
     if not stated.mark or _is_of_babylm(path, stated):
         return True

@@ -328,12 +328,9 @@ class MaskingCollator:
         if not isinstance(text, str) and "text" in row:
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if text is None:
-            has_text = any(isinstance(value, str) for value in row.values())
-            advice = "give the Trainer remove_unused_columns=False"
-            if has_text:
-                advice = "rename the column of the texts to 'text'"
             raise DataError(
-                f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: {advice}"
+                f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
+                "the Trainer remove_unused_columns=False, or rename the column of texts to 'text'"
             )
         fields.check(text, "a row's 'text'")
         encoding = encode([text], self.tokenizer)[0]

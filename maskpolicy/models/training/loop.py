@@ -274,6 +274,7 @@ def _with_micro_tokens(steps: Any, most: int) -> Any:
 
 T = TypeVar("T")
 _AHEAD = 8  # steps that each worker computes in advance
+_SHARED = 2**30  # bytes that the steps of two workers may take
 
 
 def prefetch(
@@ -287,6 +288,13 @@ def prefetch(
     from torch.utils.data import DataLoader
 
     numbers = range(start, end)
+    if workers and (shared := hardware.shared_memory()) < _SHARED:
+        _log.warning(
+            "/dev/shm has %d MiB, so steps are masked in the process that trains, which is slower: "
+            "give the container 1 GiB or more (--shm-size)",
+            shared >> 20,
+        )
+        workers = 0
     if not workers:
         yield from ((number, made(number)) for number in numbers)
         return

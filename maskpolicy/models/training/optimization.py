@@ -185,7 +185,8 @@ class Optimization:
         named = self.module.named_parameters()
         widths = sum(p.numel() for name, p in named if p.ndim == 1 and name.endswith("weight"))
         of_token = _OF_NORM * widths * (2 if self.weights.bf16 else 4)
-        free = hardware.free_gpu_memory() - 8 * len(self.weights.master)
+        moments = 0 if self.optimizer.state else 8 * len(self.weights.master)  # 0: it has them
+        free = hardware.free_gpu_memory() - moments
         tokens = max(4096, int(0.8 * free / max(of_token, 1)))
         return 1 << tokens.bit_length() - 1
 

@@ -32,6 +32,8 @@ class Room:
 def room_of(resources: Resources, kind: str, gpus: bool) -> Room:
     """Return what a kind of stage needs; `gpus`: whether the machines have GPUs."""
     need = resources.of(kind)
+    if kind.endswith("-feedback"):  # reads what a training reads, in one process
+        return Room(min(1, resources.gpus(kind, gpus)), need.cpus)
     return Room(resources.gpus(kind, gpus), need.cpus * need.members)
 
 

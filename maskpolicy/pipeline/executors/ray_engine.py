@@ -15,6 +15,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
@@ -243,8 +244,11 @@ class _Session:
 
     def _submit(self, call: Call, gpus: int, cpus: int) -> None:
         self._warn_if_too_wide(call, gpus, cpus)
-        task = self.ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(_task)
-        future = task.remote(call, self.reports).future()
+        asked: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0}
+        if self.has_gpus and not gpus:  # Ray would let it use those of others
+            asked["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}
+        task = self.ray.remote(**asked)(_task)
+        future = task.remote(replace(call, gpus=gpus), self.reports).future()
         future.add_done_callback(partial(self._answer, call))
 
     def _answer(self, call: Call, future: Future[Answer]) -> None:

@@ -123,7 +123,8 @@ class SlurmEngine(AbstractContextManager["SlurmEngine"]):
                 self._folder / "%j", self._cluster, slurm_max_num_timeout=slurm.requeues
             )
             executor.update_parameters(**_for_slurm(slurm, room, self._experiment.name))
-            tasks = [Task(each.call, room.cpus, self._note(each.call)) for each in array]
+            calls = [replace(each.call, gpus=room.gpus) for each in array]
+            tasks = [Task(call, room.cpus, self._note(call)) for call in calls]
             jobs = executor.submit_array(tasks)
         except Exception as error:  # noqa: BLE001 - what sbatch says, as submitit raises it
             reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]

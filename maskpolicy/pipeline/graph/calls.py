@@ -60,6 +60,7 @@ class Call:
     folder: str = ""  # the working directory of the command
     version: str = VERSION
     plugins: isolation.State | None = None
+    gpus: int = 0  # that Ray or Slurm gives the stage
 
     @property
     def kind(self) -> str:
@@ -192,9 +193,15 @@ def _portable(error: Exception) -> Exception:
 def answer_elsewhere(call: Call, report: Report) -> Answer:
     """Prepare a new process, and compute a stage in it as `answer` does.
 
-    Raises ConfigError if this host has another version of maskpolicy, or another store.
+    Raises ConfigError if this host has another version of maskpolicy, another store, or no GPU that
+    PyTorch can use.
     """
     store = _arrive(call)
+    if call.gpus > hardware.gpus():
+        raise ConfigError(
+            f"{platform.node()}: PyTorch finds {hardware.gpus()} of the {call.gpus} GPUs of "
+            f"{call.name}: install a CUDA build of PyTorch that fits the driver there"
+        )
     if not store.knows_run(call.run):
         if store.root.is_dir():  # the command may have failed to note its run on a full disk
             with store.disk.temporary(call.key, ours=True) as folder:
@@ -249,6 +256,9 @@ def _together(call: Call, out: Path, run: StageRun) -> dict[str, Json]:
     threads = call.threads or torch.get_num_threads()
     own = replace(call, local=replace(call.local, processes=1), threads=max(1, threads // count))
     run.checkpoints.latest()  # removes damaged ones, and reads the seconds of earlier attempts
+    if hardware.is_cuda():
+        torch.cuda.init()  # the manifest names the GPU of a process that has used one
+        torch.cuda.empty_cache()  # of an earlier stage; the first member needs it
     with ExitStack() as members:
         futures: list[Future[dict[str, Json]]] = []
         for rank in range(count):
