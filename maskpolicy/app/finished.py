@@ -257,6 +257,27 @@ class Runs:
         )
 
     @_method
+    def export(
+        self, policy: str, out: str | Path, task: str | None = None, seed: int | None = None
+    ) -> Path:
+        """Write the model of a row as a Transformers folder, as `export` does, and return it.
+
+        With `task`, it is the one that was fine-tuned on it; `seed` is a fine-tuning seed (None:
+        the first). Raises ConfigError for what the run lacks, and StoreError if the store lacks the
+        model or the folder cannot be written.
+        """
+        from maskpolicy.app import transformers_folders
+
+        cell = next(iter(self._chosen(policy)[0].cells.values()))
+        (run,) = (run for run in self.runs if run.folder == cell.folder)
+        folder, asked = Path(out).resolve(), (task, seed)
+        transformers_folders.check_out(folder, transformers_folders.EXPORT)
+        command = transformers_folders.command(run.folder, cell.policy, Path(out), *asked)
+        export, named = transformers_folders.export_model, (run, cell.policy, self.store, folder)
+        export(*named, *asked, command=command, name="", checkpoints=False)
+        return folder
+
+    @_method
     def plot(self, name: str = SCORES, **settings: Any) -> Figure:
         """Return a plot: `scores`, or that of an analysis with its settings, e.g. `efficiency`.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from maskpolicy.app import cards
+from maskpolicy.app.arguments import as_typed, public
 from maskpolicy.app.cards import CardScore, ModelHistory
 from maskpolicy.core.errors import ConfigError, DataError, StoreError, unknown
 from maskpolicy.core.files import (
@@ -32,6 +33,7 @@ from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment.definition import ENCODER, RELATIVE, ModelKind
 from maskpolicy.experiment.task_kinds import TEXT, kind_of
+from maskpolicy.experiment.verbatim import WRITTEN
 from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.results.cell import STEP, Result, Run
 from maskpolicy.models.encoders import masked_lm_class
@@ -72,6 +74,23 @@ def check_out(out: Path, verb: str = PRETRAIN) -> None:
             f"{out}: is not empty and was not made by `maskpolicy {verb}`: choose another --out"
         )
     check_folder(out.parent)
+
+
+def command(
+    run: str | Path,
+    policy: str,
+    out: Path,
+    task: str | None,
+    seed: int | None,
+    more: Sequence[str | Path] = (),
+) -> str:
+    """Return the commands that run an experiment and export a model of it, for a model card."""
+    words: list[str | Path] = [EXPORT, run, policy, *(["--task", task] if task else [])]
+    words += ["--seed", str(seed)] if seed is not None else []
+    exports = as_typed(*words, *more, "--out", out)
+    if not (Path(run) / WRITTEN).is_file():
+        return exports
+    return f"{as_typed('run', Path(public(str(run))) / WRITTEN)}\n{exports}"
 
 
 def record_of(out: Path) -> dict[str, Any]:

@@ -89,6 +89,11 @@ def test_figures_and_pages_are_made(done, tmp_path, monkeypatch):
     assert table.startswith("<table") and "<td>random</td>" in table
     page = done.page(tmp_path / "page.html")
     assert page.read_text().lower().startswith("<!doctype html")
+    model = done.export("random", tmp_path / "model")
+    assert {"config.json", "tokenizer.json", "README.md"} <= {p.name for p in model.iterdir()}
+    assert "maskpolicy export" in (model / "README.md").read_text()
+    with pytest.raises(mp.ConfigError, match="unknown task 'x'"):
+        done.export("random", tmp_path / "other", task="x")
     assert "zsre" in repr(done) and len(repr(done)) < 6000
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -17,14 +17,11 @@ from maskpolicy.app.arguments import (
     RunStoreOptions,
     StoreOptions,
     Workers,
-    as_typed,
     end,
-    public,
     repeated,
 )
 from maskpolicy.app.printed import console, log_to
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
-from maskpolicy.experiment.verbatim import WRITTEN
 from maskpolicy.plugins import discovery
 
 _FILES = "FILE_OR_GLOB"
@@ -108,12 +105,8 @@ def export(
     if checkpoints and task:
         raise ConfigError("--checkpoints: are models before fine-tuning: leave out --task")
     discovery.load_files(plugin or (), fresh=True)
-    words: list[str | Path] = ["export", run, policy, *(["--task", task] if task else [])]
-    words += ["--seed", str(seed)] if seed is not None else []
-    words += ["--checkpoints"] if checkpoints else []
-    command = as_typed(*words, *repeated("--plugin", plugin), "--out", out)
-    if (Path(run) / WRITTEN).is_file():
-        command = f"{as_typed('run', Path(public(run)) / WRITTEN)}\n{command}"
+    more = [*(["--checkpoints"] if checkpoints else []), *repeated("--plugin", plugin)]
+    command = transformers_folders.command(run, policy, out, task, seed, more)
     out = out.resolve()
     transformers_folders.check_out(out, transformers_folders.EXPORT)
     with packing.opened([run]) as runs:
