@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any
 
 from benchmarks import comparison, generation, meta, training
@@ -261,6 +262,9 @@ def _at_a_time(model: str, count: int, sizes: Sizes) -> float:
     ready = context.Barrier(count)
     with ProcessPoolExecutor(count, context, _receive, (ready,)) as pool:
         jobs = [pool.submit(_train_for, model, sizes) for _ in range(count)]
+        errors = [error for job in jobs if (error := job.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, BrokenBarrierError)):
+            raise error
         return sum(job.result() for job in jobs)
 
 

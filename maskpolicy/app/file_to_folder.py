@@ -15,7 +15,7 @@ from maskpolicy.app import progress
 from maskpolicy.app.arguments import ExperimentOptions
 from maskpolicy.app.progress import StageSummary
 from maskpolicy.core import hub
-from maskpolicy.core.files import read_json
+from maskpolicy.core.files import claim_folder, locked, read_json
 from maskpolicy.core.version import VERSION
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.experiment import verbatim
@@ -255,9 +255,9 @@ def _take_folder(prepared: Prepared) -> None:
     folder = prepared.folder
     run_folder.check_owner(folder, prepared.written)
     if not ((folder / SETTINGS).exists() and verbatim.is_saved(folder)):
-        verbatim.save(
-            prepared.written, folder
-        )  # the experiment of earlier results stays until `write`
+        claim_folder(folder)
+        with locked(folder):  # the experiment of earlier results stays until `write`
+            verbatim.save(prepared.written, folder)
 
 
 def write(

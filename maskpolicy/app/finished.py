@@ -21,7 +21,7 @@ from maskpolicy.analyses.plots import drawing
 from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
-from maskpolicy.core.files import with_home
+from maskpolicy.core.files import claim_folder, locked, with_home
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import report, stored_board
 from maskpolicy.leaderboard.board import Board, BoardRow
@@ -308,15 +308,20 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
-        self._check_apart(Path(path), "path")
-        save_page(self.board, Path(path).absolute(), "path")
+        page = Path(path).absolute()
+        self._check_apart(page, "path", may_replace=self.board.given is None)
+        claim_folder(page.parent)
+        with locked(page.parent):
+            save_page(self.board, page, "path")
         return Path(path)
 
     @_method
     def save(self, folder: str | Path) -> Path:
         """Write the page, JSON, Markdown, CSV and LaTeX to a folder; raises StoreError."""
         self._check_apart(Path(folder), "folder")
-        save_forms(self.board, Path(folder))
+        claim_folder(Path(folder))
+        with locked(Path(folder)):
+            save_forms(self.board, Path(folder))
         return Path(folder)
 
     def __repr__(self) -> str:
@@ -344,9 +349,10 @@ class Runs:
         with option_context("display.max_colwidth", None):
             return str(DataFrame(body, columns=list(head)).to_html(index=False))
 
-    def _check_apart(self, path: Path, option: str) -> None:
+    def _check_apart(self, path: Path, option: str, *, may_replace: bool = True) -> None:
         """Raise ConfigError if another board than the run's own would replace that one."""
-        stored_board.check_other(path, option, () if self.baseline or self.mixed else self.runs)
+        own = () if self.baseline or self.mixed or not may_replace else self.runs
+        stored_board.check_other(path, option, own)
 
     def _names(self) -> dict[Path, str]:
         """Return the name of each run by its folder."""

@@ -265,7 +265,11 @@ def pretrain(
     files, texts = list(map(Path, _texts(plugins, "plugins"))), _texts(corpus, "corpus")
     held_out = _texts(validation, "validation")
     block = policy_blocks.named(policy, "policy")
-    own = [f"policy.{key}={json.dumps(value)}" for key, value in block.items() if key != "name"]
+    own = [
+        f"policy.{key}={json.dumps(value, default=_plain)}"
+        for key, value in block.items()
+        if key != "name"
+    ]
     keys = (*own, *overrides)
     asked = own_text.Request(str(model), block["name"], texts, Path(out), keys, files, held_out)
     prepared = own_text.prepare(asked, open_store(_place(store), cache))
@@ -307,12 +311,12 @@ def _place(store: str | Path | None) -> str | Path:
 
 def _texts(texts: str | Path | Sequence[str | Path], name: str) -> tuple[str, ...]:
     """Return a path or text, or several, as a tuple of texts; raises ConfigError for others."""
-    every = (texts,) if isinstance(texts, str | Path) else texts
-    for each in every:
-        if not isinstance(each, str | os.PathLike):
+    paths = (texts,) if isinstance(texts, str | Path) else texts
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
             how = "write them to a file first, e.g. with to_json" if name == "corpus" else ""
-            raise schema.wrong(each, f"a path{how and f' ({how})'}", name)
-    return tuple(map(str, every))
+            raise schema.wrong(path, f"a path{how and f' ({how})'}", name)
+    return tuple(map(str, paths))
 
 
 def _of_keys(
@@ -345,4 +349,4 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, Path):
         return str(value)
-    raise ConfigError(f"experiment: holds a {type(value).__name__}: use numbers, texts and lists")
+    raise ConfigError(f"a key holds a {type(value).__name__}: use numbers, texts and lists")

@@ -23,7 +23,7 @@ class MaskpolicyError(Exception):
         text = super().__str__()
         if "\nOriginal Traceback" not in text:
             return text
-        return text.strip().rpartition("\n")[2].partition(": ")[2]
+        return text.rpartition(f".{type(self).__name__}: ")[2].strip()
 
 
 class ConfigError(MaskpolicyError):

@@ -87,14 +87,10 @@ def use_expandable_segments() -> None:
 
 
 def compiled(function: Function) -> Function:
-    """Return a function as torch.compile makes it; without a C compiler, for example, it warns.
-
-    What was compiled before is forgotten: PyTorch compiles one piece of code eight times at most.
-    """
+    """Return a function as torch.compile makes it; without a C compiler, for example, it warns."""
     import torch
     from torch._dynamo import config
 
-    torch._dynamo.reset()
     return config.patch(suppress_errors=True)(torch.compile(function))
 
 
@@ -168,7 +164,7 @@ def memory() -> int:
 
 
 def shared_memory() -> int:
-    """Return the bytes of /dev/shm, through which processes share tensors; 2^40 elsewhere."""
+    """Return the bytes of /dev/shm, through which processes share tensors; without it, 2^40."""
     place = Path("/dev/shm")
     if not place.is_dir():
         return 2**40

@@ -354,7 +354,7 @@ class Board:
         return statistics.fmean(guess.percent for guess in known)
 
     def best(self) -> dict[str, set[str]]:
-        """Return by task the row with the highest mean; the set is empty if rows tie.
+        """Return by task the row that is ahead of each other one; the set may be empty.
 
         Incomplete rows are ignored. Two rows are compared over the seeds that they share, and
         systems of given scores that share none over the seeds of each.

@@ -104,7 +104,7 @@ def build_board(
         ),
         compared_with=base,
         runs=(Run(NOWHERE, (), base, experiment=title, alias=title),),
-        given=Given(board.above(rows), board.facts(title), unit, named_alike),
+        given=Given(board.above(rows), board.facts(title), unit, named_alike and board.is_paired),
     )
 
 
@@ -361,6 +361,11 @@ class _Scored:
         return any(each.seeds >= FEWEST for each in self.pairs)
 
     @property
+    def is_paired(self) -> bool:
+        """Whether two systems are compared over the runs that both have, or all have the same."""
+        return self.draws_seeds or not self._unequal
+
+    @property
     def _unequal(self) -> str:
         """Why pairs have fewer runs in common than a system has, in words; "" if none has."""
         alike = all(each.seeds == self.most for each in self.pairs)
@@ -403,8 +408,8 @@ class _Scored:
             return (said,)
         if finds[0][0] >= 100:
             return said, f"This board is too small to mark any difference to {base} {chance}."
-        small = dict.fromkeys(task for least, task, _ in finds if least >= 100)
-        finds = [each for each in finds if each[0] < 100]
+        every, finds = finds, [each for each in finds if each[0] < 100]
+        small = dict.fromkeys(task for _, task, _ in every if task not in {t for _, t, _ in finds})
         seeds = sorted(seeds for *_, seeds in finds)
         numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         runs = f"With {numbers} {unit}s, this" if self.draws_seeds else "This"

@@ -307,7 +307,7 @@ def _lm_eval(
     for (folder, task), path in _newest(list(zip(keys, paths, strict=True)), notes).items():
         results = Path(folder, f"results_{path.stem.rpartition('_')[2]}.json")
         about = read_json(results) if results.is_file() else {}
-        system = _within(about, "model_name") or path.parent.resolve().name
+        system = _within(about, "model_name") or path.parent.absolute().name
         asked, _, asked_filter = (metric or "").partition(",")
         rows = []
         for number, line in enumerate(path.read_bytes().splitlines(), 1):

@@ -199,7 +199,8 @@ def test_calls_without_a_store_use_that_of_the_environment(place, tmp_path, monk
             call()
 
 
-def test_own_text_is_trained_on_and_exported(place, tmp_path):
+def test_own_text_is_trained_on_and_exported(place, tmp_path, monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
     (tmp_path / "a.txt").write_text("Ada Lovelace was born in London.\n\nShe wrote of engines.\n")
     (tmp_path / "b.txt").write_text("Mary Shelley lived in Rome.\n\nShe wrote of a creature.\n")
     keys = [key for key in SMALL if not key.startswith("finetune.")]

@@ -208,13 +208,10 @@ def test_a_half_written_folder_is_an_error_until_it_is_written_again(tiny, tmp_p
 
     words = ("run", "--out", tmp_path / "out")
     assert tiny(*words)[0] == 0
-    parts = [
-        half_written(tmp_path / "out" / folder / "a.json", seconds)
-        for folder in ("", "results", "questions", "analyses")
-        for seconds in (90_000, 0)
-    ]
+    folders = ("", "results", "questions", "analyses")
+    parts = [half_written(tmp_path / "out" / folder / "a.json", 1) for folder in folders]
     assert tiny(*words)[0] == 0
-    assert [part.exists() for part in parts] == [False, True] * 4  # new ones stay
+    assert not any(part.exists() for part in parts)
     with monkeypatch.context() as patched:
         patched.setattr("maskpolicy.app.contents.save_page", interrupted)
         assert tiny(*words)[0] == 130

@@ -338,6 +338,9 @@ def test_the_highest_score_is_that_of_own_seeds_where_their_names_pair_nothing(t
     save_forms(board, tmp_path)
     for each in (board, read_board(tmp_path)):
         assert each.best() == {"qa": {"A"}} and not each.given.paired
+    apart = {"A": [90, 50], "B": [None, 55]}  # one seed in common: seeds are averaged
+    board = build_board(pd.DataFrame(_seeds(apart, lambda name: "")))
+    assert board.best() == {"qa": {"A"}} and not board.given.paired
     seeds = {"A": [78, 80, 81, 81], "B": [79, 75, 75, 75], "C": [40]}  # C shares one seed
     assert build_board(pd.DataFrame(_seeds(seeds, lambda name: ""))).best() == {"qa": {"A"}}
     thirds = {"A": [100 / 3] * 3, "B": [0, 100 / 3, 200 / 3]}
@@ -351,6 +354,7 @@ def _seeds(percent, prefix):
         {"system": name, "task": "qa", "example": e, "seed": f"{prefix(name)}{n}", "score": s / 100}
         for name, values in percent.items()
         for n, s in enumerate(values)
+        if s is not None
         for e in range(2)
     ]
 

@@ -283,6 +283,7 @@ def test_a_gpu_gets_its_steps_from_two_processes_if_they_can_pass_them_on(monkey
         made_by.add(batch.scale)
         return 0 * module.w.sum(), 1
 
+    monkeypatch.setattr(hardware, "shared_memory", lambda: 2**40)
     steps = {"steps": lambda number: Step([Scale(os.getpid())], 1)}
     run(SPEC, model=Line(), loss=loss, **steps)
     assert len(made_by - {os.getpid()}) == 2

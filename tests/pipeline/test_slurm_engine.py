@@ -83,7 +83,8 @@ def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-def test_a_training_on_gpus_does_not_go_on_without_them(tmp_path):
+def test_a_training_on_gpus_does_not_go_on_without_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "gpus", lambda: 0)
     store = Store(tmp_path / "store")
     call = call_of(tiny.node("a"), store, {}, gpus=2)
     refused(answer_elsewhere, call, print, match="PyTorch finds 0 of the 2 GPUs of tiny-walk a:")

@@ -113,7 +113,7 @@ def board(
     if out is not None:
         stored_board.check(out)
     columns = dict(word.partition("=")[::2] for word in column or ())
-    title = ", ".join(dict.fromkeys(path.resolve().name for path in files))
+    title = ", ".join(dict.fromkeys(path.absolute().name for path in files))
     with console(err=True).status("reading", refresh_per_second=2) as status:
         frame, notes = read_scores(files, columns, metric)
         asked: dict[str, Any] = {"baseline": baseline, "scale": scale, "shared": shared}
@@ -282,13 +282,15 @@ def _save(findings: Findings, name: str, out: Path | None, run: Path | None, *, 
 def _refresh(run: Path, *, err: bool) -> None:
     """Write a run's page again, to show its new analyses."""
     from maskpolicy.app.contents import PAGE
+    from maskpolicy.core.files import locked
     from maskpolicy.leaderboard.build import build_leaderboard
     from maskpolicy.leaderboard.page import save_page
     from maskpolicy.leaderboard.results.cell import read_run
 
     path = run / PAGE
     if path.is_file():
-        save_page(build_leaderboard([read_run(run)]), path)
+        with locked(run):
+            save_page(build_leaderboard([read_run(run)]), path)
         typer.echo(f"written to {path}", err=err)
 
 

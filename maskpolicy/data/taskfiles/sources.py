@@ -26,6 +26,7 @@ _STATED = {  # examples of the facts without a default
     "metric": '"exact_match", or another metric',
     "files": '{"train": "train.jsonl", "dev": "dev.jsonl"}',
 }
+_PACKED = (".bz2", ".xz", ".zip", ".zst")
 _HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 
 
@@ -253,8 +254,9 @@ def find_split(task: Task, split: str, folder: Path) -> SplitSource:
             f"{error or f'its first row has no key {stated.mark!r}'} (each task's files belong in "
             "a folder of its name)"
         )
-    for path in (path for place in beside for name in names for path in place.glob(f"{name}.*")):
-        raise DataError(f"{path}: unpack it (only .gz is read packed)")
+    for path in (place / f"{name}{end}" for place in beside for name in names for end in _PACKED):
+        if path.is_file():
+            raise DataError(f"{path}: unpack it (only .gz is read packed)")
     places = ", ".join(str(place) for place in _places(task, Path()) if len(place.parts) == 1)
     raise DataError(
         f"task {task.name!r}: {folder} has no {' or '.join(dict.fromkeys(names))}, "

@@ -41,7 +41,6 @@ from maskpolicy.masking.selection import Masker, check_repeats
 from maskpolicy.models.families import limits, within
 from maskpolicy.models.training.batching import IGNORE, shifted
 from maskpolicy.models.training.specials import (
-    UNTRAINED,
     Specials,
     added_by_user,
     check_tokens,
@@ -137,7 +136,11 @@ class MaskingCollator:
             raise ConfigError(f"{_WHERE}return_tensors: must be 'pt' or 'np', not {return_tensors}")
         self.tokenizer = fast_copy(tokenizer, f"{_WHERE}the tokenizer")
         if added := added_by_user(self.tokenizer):
-            log.warning(UNTRAINED, f"{_WHERE}the tokenizer's", ", ".join(added))
+            log.warning(
+                "%sthe tokenizer's special tokens %s are ordinary text in 'text', and are removed "
+                "from 'input_ids': add them with add_tokens if texts have them",
+                *(_WHERE, ", ".join(added)),
+            )
         self.kind = kind or suggested_kind(model, tokenizer)
         self.specials = _specials(self.kind, self.tokenizer, model, decoder_start)
         block = _block(policy, asked, self.kind)
@@ -161,7 +164,7 @@ class MaskingCollator:
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
         self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
-        self.has_callback = self._repeats = False
+        self.has_callback = self._repeats = self._has_looked = False
         self._removed = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
         self._cached: dict[str, list[Passage]] = {}  # with the columns of each leaf
         self._rows = 0
@@ -252,8 +255,11 @@ class MaskingCollator:
         keys = [self._key(row) for row in rows]
         new = {key: row for key, row in zip(keys, rows, strict=True) if key not in self._cached}
         passages = [self._passage(key, row) for key, row in new.items()]
-        if not self._cached and any(joins_words(one.text, self.language) for one in passages):
-            log.warning("%s%s", _WHERE, SET_LANGUAGE.format("language"))
+        worker = _worker()
+        if not self._has_looked and (worker is None or worker.id == 0):
+            self._has_looked = True
+            if any(joins_words(one.text, self.language) for one in passages):
+                log.warning("%s%s", _WHERE, SET_LANGUAGE.format("language"))
         leaves = [self._annotated(leaf, passages) for leaf in self.masker.leaves]
         self._cached.update(zip(new, map(list, zip(*leaves, strict=True)), strict=True))
         views = zip(*(self._cached[key] for key in keys), strict=True)

@@ -86,8 +86,7 @@ def train(
             _log.info("%s: continues after step %d of %d", name, done, run.end)
         watch = _Watch(progress, log, validate, keep or {}, is_part=state is not None)
         progress(done, run.end, "")
-        ahead = workers or WORKERS.get(run.device.type, 0)
-        feed = Feed(steps, run, done, ahead, name)
+        feed = Feed(steps, run, done, workers or _workers(run.device.type), name)
         done = _loop(run, feed, loss, watch, checkpoints)
     if state is not None:
         run.check(done)
@@ -95,6 +94,19 @@ def train(
     result = run.finish(done)
     hardware.return_freed_memory()
     return result
+
+
+def _workers(device: str) -> int:
+    """Return the processes that make data by default; 0 where they cannot pass on whole steps."""
+    count, shared = WORKERS.get(device, 0), hardware.shared_memory()
+    if count and shared < _SHARED:
+        _log.warning(
+            "/dev/shm has %d MiB, so steps are masked in the process that trains, which is slower: "
+            "give the container 1 GiB or more (--shm-size)",
+            shared >> 20,
+        )
+        return 0
+    return count
 
 
 def _loop(
@@ -107,7 +119,9 @@ def _loop(
     import torch
 
     saved, pause = time.monotonic(), run.spec.checkpoint_every
-    loss = hardware.compiled(loss) if run.spec.compile is True else loss
+    if run.spec.compile is True:
+        torch._dynamo.reset()  # it compiles one piece of code eight times at most, for all models
+        loss = hardware.compiled(loss)
     run.module.train()
     alone = run.share.ranks == 1  # others would wait for one that ends
     with (
@@ -288,13 +302,6 @@ def prefetch(
     from torch.utils.data import DataLoader
 
     numbers = range(start, end)
-    if workers and (shared := hardware.shared_memory()) < _SHARED:
-        _log.warning(
-            "/dev/shm has %d MiB, so steps are masked in the process that trains, which is slower: "
-            "give the container 1 GiB or more (--shm-size)",
-            shared >> 20,
-        )
-        workers = 0
     if not workers:
         yield from ((number, made(number)) for number in numbers)
         return

@@ -222,12 +222,6 @@ def check_tokens(tokenizer: PreTrainedTokenizerBase, who: str, *, is_encoder: bo
             raise ConfigError(f"{who} has no {names[0]} token: add one to tokenizer and model")
 
 
-UNTRAINED = (
-    "%s special tokens %s are ordinary text in texts, so their embeddings are not trained: add "
-    "them with add_tokens if texts have them"
-)
-
-
 def added_by_user(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     """Return the special tokens without a role that its user added to a tokenizer's vocabulary."""
     roles = tokenizer.special_tokens_map.values()

@@ -31,7 +31,7 @@ from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.models.loading import load_tokenizer
 from maskpolicy.models.scratch import train_tokenizer
 from maskpolicy.models.training.batching import Order
-from maskpolicy.models.training.specials import UNTRAINED, added_by_user, added_ends
+from maskpolicy.models.training.specials import added_by_user, added_ends
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, stage
 from maskpolicy.pipeline.stages.params import (
     CorpusParams,
@@ -72,7 +72,10 @@ def tokenizer(
         name = run.local.folder or params.name
         made = load_tokenizer(name, params.revision, as_saved=True)
         if added := added_by_user(made):
-            run.warn(UNTRAINED % ("its", ", ".join(added)))
+            run.warn(
+                f"its special tokens {', '.join(added)} are ordinary text in texts, so their "
+                "embeddings are not trained: add them with add_tokens if texts have them"
+            )
         inputs_of = ((1, "a text"), (2, "two texts"))
         if bare := [what for count, what in inputs_of if not any(added_ends(made, count))]:
             run.warn(
