@@ -37,6 +37,7 @@ from maskpolicy.experiment.definition import (
     PolicyBlock,
     Tracker,
 )
+from maskpolicy.experiment.task_kinds import is_zero_shot
 from maskpolicy.plugins import discovery
 from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 
@@ -149,6 +150,7 @@ def make_experiment(
     def draft(keys: dict[str, Any]) -> Experiment:
         return make_experiment(keys, "text", where, folders, plugin_files, needs=("policies",))
 
+    given = text_budgets.without_null(given)
     in_text = text_budgets.TextBudgets(given, where, draft, counter)
     given = in_text.of_file()
     shared = _shared(given, where)
@@ -306,14 +308,25 @@ def _warn_of_long_warmups(made: Experiment, row: PolicyBlock, where: str) -> Non
 
 def _warn_of_evaluations(made: Experiment) -> None:
     """Log a warning for each key about evaluations that has no effect in an experiment."""
-    specs = [made.budget("finetune", row, task) for row in made.policies for task in made.tasks]
+    rows = made.policies
+    specs = [
+        (task.label, made.budget("finetune", row, task))
+        for row in rows
+        for task in made.tasks
+        if not is_zero_shot(task)
+    ]
     reasons = {
-        f"{stage}.eval_every": "is for fit and finetune, which dev examples judge: leave it out"
+        f"{stage}.{key}": "is for fit and finetune, which dev examples judge: leave it out"
         for stage in ("general", "intermediate")
-        if getattr(made, stage).eval_every
+        for key in ("eval_every", "patience")
+        for own in (vars(getattr(made, stage)), *(row.trainings.get(stage, {}) for row in rows))
+        if own.get(key)
     }
-    if any(spec.patience and not spec.eval_every for spec in specs):
+    if any(spec.patience and not spec.eval_every for _, spec in specs):
         reasons["finetune.patience"] = "counts evaluations on dev: set finetune.eval_every too"
+    if short := [label for label, spec in specs if spec.eval_every >= spec.steps > 0]:
+        told = ", ".join(dict.fromkeys(short))
+        reasons["finetune.eval_every"] = f"is not below the steps of {told}: lower it"
     for key, reason in reasons.items():
         log.warning("%s%s: has no effect: it %s", made.where, key, reason)
 

@@ -16,7 +16,8 @@ from maskpolicy.plugins import discovery, registry
 _OPTIONS = {name: name for name in ("jobs", "threads", "workers", "out", "store", "cache", "only")}
 _HARDWARE = ("device", "cuda", "gpu", "gpus", "num_gpus", "n_gpu", "no_cuda")
 _OPTIONS |= {"plugin": "plugin", "executor": "executor", "output_dir": "out"}
-_NO_KEYS = {"name", "general_policy", "where"}  # fields of `Experiment` that no file states
+# fields of `Experiment` that no file states
+_NO_KEYS = {"name", "general_policy", "general_corpus", "validation_corpus", "where"}
 Place = Literal["top", "row", "task"]
 _OF_TRAINING = {
     "top": "set it there, e.g. intermediate.{0} or finetune.{0}",

@@ -366,7 +366,7 @@ class GeneralKeys:
     # the policy for the general text, with its objective; `mixture` draws one of several
     policy: NameOrKeys = GENERAL_POLICY
     # the general text, written like `corpus`; if omitted: the world's, for presets and `corpus:
-    # world`; else `corpus`, and `general.steps` is then 0 by default
+    # world`; else `corpus`. An architecture without it has `general.steps` 0 by default
     corpus: NameOrKeys = None
 
 

@@ -27,6 +27,7 @@ ON, DEV = "on", "dev"  # the key of `tune` that is not a key of a row, and its o
 _SAME_RESULT = (
     "finetune.seed",
     *(f"{name}.checkpoint_every" for name in ROW_TRAININGS),
+    *("intermediate.eval_every", "intermediate.patience"),
     "corpus.shard_mb",
 )
 

@@ -122,9 +122,10 @@ class TextBudgets:
                 )
         if usual and _key_of_steps(own, TextBudget):  # the budget is that of the file's corpus
             own = {**own, **usual}
-            steps = self._text({INTERMEDIATE: own}).converted(own, self.where, is_new=False)
+            text = self._text({INTERMEDIATE: own}, place)
+            steps = text.converted(own, self.where, is_new=False)
         elif _stated(own, TextBudget):
-            steps = self._text(row).converted(own, at(place, INTERMEDIATE))
+            steps = self._text(row, place).converted(own, at(place, INTERMEDIATE))
         else:
             return row
         return {**row, INTERMEDIATE: steps}
@@ -164,9 +165,15 @@ class TextBudgets:
                 return True
         return False
 
-    def _text(self, row: Mapping[str, Any]) -> _Text:
+    def _text(self, row: Mapping[str, Any], place: str = "") -> _Text:
+        """Return the text of a row, or of the file; an error names the row's `place`."""
         counter = self._known_counter()
-        experiment = self.make(_draft(self.given, row))
+        try:
+            experiment = self.make(_draft(self.given, row))
+        except ConfigError as error:
+            if not place:
+                raise
+            raise ConfigError(str(error).replace(f"{self.where}{ROWS}[0]", place, 1)) from error
         batch = experiment.budget(INTERMEDIATE, experiment.policies[0]).batch_size
         return _Text(counter.text(experiment), batch)
 
@@ -179,6 +186,21 @@ class TextBudgets:
         return self.counter
 
 
+def without_null(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a file without budgets in words and epochs that are null, or empty."""
+    found = deepcopy(dict(given))
+    rows = found.get(ROWS)
+    for block in (found, *blocks_of_columns(found), *(rows if isinstance(rows, list) else ())):
+        for training, budget in ((INTERMEDIATE, TextBudget), (FINETUNE, TuningBudget)):
+            own = block.get(training) if isinstance(block, dict) else None
+            if isinstance(own, dict):
+                empty = {key for key in schema.fields_of(budget) if own.get(key, 0) is None}
+                block[training] = {key: own[key] for key in own if key not in empty}
+    if not found.get(CHECKPOINTS, True):
+        del found[CHECKPOINTS]
+    return found
+
+
 def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
     """Return the epochs of a block `finetune`, and its other keys."""
     if not _stated(block, TuningBudget):
@@ -187,8 +209,6 @@ def _epochs(block: Any, place: str) -> tuple[float | None, dict[str, Any]]:
         raise ConfigError(f"{at(place, EPOCHS)}: {STEPS} is given too: keep one of them")
     rest = {key: value for key, value in block.items() if key != EPOCHS}
     asked = schema.block(TuningBudget, {EPOCHS: block[EPOCHS]}, place)
-    if asked[EPOCHS] is None:
-        raise schema.wrong(None, "a number of epochs", at(place, EPOCHS))
     return asked[EPOCHS], rest
 
 
@@ -220,8 +240,7 @@ class _Text:
         asked = TextBudget(**schema.block(TextBudget, given, place))
         if asked.epochs is not None:
             return {**kept, STEPS: self.steps(asked.epochs * self.size.words)}
-        if asked.words is None:
-            raise schema.wrong(None, "a number of words or epochs", at(place, stated[0]))
+        assert asked.words is not None
         if is_new and asked.words > (own := self.size.words):
             told = "%s: the corpus has %s words, and is read %.1f times"
             log.warning(told, at(place, "words"), f"{own:,}", asked.words / own)

@@ -72,7 +72,7 @@ def read_experiment(
     added = [Path(plugin).resolve() for plugin in plugins]
     kept = _kept(text, f"{path}: ")
     if kept is None:
-        folders = _distinct(home, here)
+        folders = _distinct(path.absolute().parent, home, here)  # a link has two homes
         return WrittenExperiment(text, path.stem, folders, tuple(keys), tuple(added), file=file)
     new = () if kept.keys[len(kept.keys) - len(keys) :] == tuple(keys) else tuple(keys)
     return WrittenExperiment(

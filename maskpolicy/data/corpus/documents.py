@@ -106,7 +106,9 @@ def identify(corpus: CorpusBlock, digest: Callable[[Path], str], where: str = ""
         return WorldSource(**corpus.passage_size, limit=corpus.limit)
     for name in corpus.columns:
         if name in FIXED or name == corpus.column:
-            raise ConfigError(f"corpus.columns: {name!r} is a reserved name: rename that column")
+            raise ConfigError(
+                f"{where or 'corpus'}.columns: {name!r} is a reserved name: rename that column"
+            )
     if corpus.hub is None:
         paths = [Path(path) for path in corpus.files]
         prefixes(corpus)

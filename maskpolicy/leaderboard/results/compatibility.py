@@ -53,6 +53,7 @@ HARMLESS: Mapping[str, str] = {
 }
 """Settings that may differ within one leaderboard, and why; other differences raise an error."""
 
+_OF_STEPS = ("eval_every", "patience")  # are 0 where they have no effect in so many steps
 _MERGED = (
     "finetune.seed",
     *(f"{name}.{key}" for name in TRAININGS for key in _EXECUTION),
@@ -139,7 +140,9 @@ def loose(result: Result) -> dict[str, Json]:
     shared = identity(result)
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
     if "finetune" in found:
-        left_out = {*_MERGED, *result.config.get("tune", {})}
+        left_out = {*_MERGED, *(tuned := result.config.get("tune", {}))}
+        if "finetune.steps" in tuned:
+            left_out |= {f"finetune.{name}" for name in _OF_STEPS}
         shared_by_columns, _ = _finetuning(result, left_out)
         del found["finetune"]  # a column may have some of the settings for itself
         found |= {f"finetune.{key}": value for key, value in shared_by_columns.items()}
@@ -225,6 +228,7 @@ def _finetuning(result: Result, left_out: Container[str]) -> tuple[Json, Json]:
     of_task = result.config.get("task", {}).get("finetune")
     stated = set(of_task if isinstance(of_task, Mapping) else ())
     stated -= set(result.config.get("trainings", {}).get("finetune", ()))
+    stated |= set(_OF_STEPS if "steps" in stated else ())
     own = {key: value for key, value in settings.items() if key in stated}
     return {key: settings[key] for key in settings.keys() - own.keys()}, own
 

@@ -48,7 +48,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.stages.preparation import MIXED, SHARD
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import policy_name
+from maskpolicy.plugins.registry import CORPUS, policy_name
 
 INTERMEDIATE = "intermediate"  # begins the labels of the corpora of intermediate stages
 GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
@@ -192,10 +192,21 @@ class Inputs:
         if key not in self.known_parts:
             # first, because the pass that finds the cuts of a file also hashes it
             shards = [] if self.cut is None else cut_corpus(corpus, self.digest, self.cut)
-            is_other = corpus == self.experiment.contrast_corpus
-            where = f"{self.experiment.where}{'contrast_corpus' if is_other else 'corpus'}"
-            self.known_parts[key] = documents.identify(corpus, self.digest, where), shards
+            source = documents.identify(corpus, self.digest, self._place(corpus))
+            self.known_parts[key] = source, shards
         return self.known_parts[key]
+
+    def _place(self, corpus: CorpusBlock) -> str:
+        """Return the key of the experiment that states a corpus."""
+        made = self.experiment
+        places = {"contrast_corpus": made.contrast_corpus, "general.corpus": made.general_corpus}
+        places |= {
+            f"policies[{number}].corpus": made.corpus_of(row)
+            for number, row in enumerate(made.policies)
+            if CORPUS in row.trainings
+        }
+        named = (name for name, each in {"corpus": made.corpus, **places}.items() if each == corpus)
+        return f"{made.where}{next(named, 'corpus.mix')}"
 
     def corpus(self, label: str, source: Source, **shards: Stage) -> Stage:
         """The passages of a corpus."""

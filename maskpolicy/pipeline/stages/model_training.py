@@ -220,7 +220,7 @@ def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
     """Warn if each passage is read very often."""
     spec, count = steps.spec, len(steps.order.lengths)
     times = spec.steps * spec.batch_size / count
-    if times > _EPOCHS:
+    if int(times) > _EPOCHS:  # budgets in epochs are rounded up to whole steps
         what = "passages" if steps.examples is None else "examples"
         run.warn(
             f"reads each of {count} {what} {times:.0f} times ({spec.steps} steps of "
