@@ -98,6 +98,9 @@ def load_reported(
 
     Raises ConfigError if its folder lacks weights whose names do not contain `optional`.
     """
+    if hasattr(load_config(name, revision), "attention_type"):  # BigBird's
+        # the first short input would change sparse attention for good, and no checkpoint knows
+        settings["attention_type"] = "original_full"
     model, info = load_weights(factory, name, revision, output_loading_info=True, **settings)
     if missing := [key for key in info["missing_keys"] if optional not in key]:
         raise ConfigError(f"model {name}: its weights lack {min(missing)}")
@@ -210,7 +213,8 @@ def set_dropout(model: Any, share: float | None) -> None:
             module.out_drop = torch.nn.Dropout()  # of a ModernBERT whose configuration states 0
         if isinstance(module, torch.nn.Dropout):
             module.p = share
-        for name in ("dropout", "activation_dropout", "attention_dropout"):
+        whole = () if share else ("layerdrop",)  # which drops layers, not numbers
+        for name in ("dropout", "activation_dropout", "attention_dropout", *whole):
             if type(getattr(module, name, None)) in (int, float):
                 setattr(module, name, share)
 

@@ -39,6 +39,8 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
     for part, weight in model.named_parameters():
         if "_global." in part:  # LED's, for global attention, which no token here has
             weight.requires_grad_(False)  # without a gradient, they would still decay
+    if model.config.model_type == "umt5" and model.lm_head.weight is not model.shared.weight:
+        model.model_dim = 1  # Transformers would scale the states of an untied head, too
     return model
 
 
@@ -121,7 +123,8 @@ def states(model: Any, batch: Batch) -> torch.Tensor:
     ).last_hidden_state
     config = model.config
     is_scaled = getattr(config, "scale_decoder_outputs", config.tie_word_embeddings)
-    return last * config.d_model**-0.5 if is_scaled and config.model_type != "mt5" else last
+    # UMT5's `model_dim` is 1 if its head is its own: see `load`
+    return last * model.model_dim**-0.5 if is_scaled and config.model_type != "mt5" else last
 
 
 def label_logits(model: Any, batch: Batch) -> torch.Tensor:
@@ -175,14 +178,16 @@ def _unattended(encoder: Any, batch: Batch) -> torch.Tensor:
         inputs.append(args[0] if args else more["hidden_states"])
 
     layers = encoder.block if hasattr(encoder, "block") else encoder.layers
-    handle = layers[0].register_forward_pre_hook(keep, with_kwargs=True)
+    # of all layers, because layerdrop may leave out the first
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
     visible = batch.kept
     try:
         states: torch.Tensor = encoder(
             input_ids=batch.source, attention_mask=visible
         ).last_hidden_state
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     hidden = inputs[0][:, : batch.source.shape[1]]
     for name in ("layer_norm", "final_layer_norm", "norm"):  # after the last layer
         hidden = getattr(encoder, name, lambda same: same)(hidden)

@@ -137,7 +137,8 @@ def generate(
             input_ids=torch.from_numpy(inputs.padded(specials.pad)).to(device),
             attention_mask=torch.from_numpy(inputs.inside).to(device),
         )
-        texts = tokenizer.batch_decode(output, skip_special_tokens=True)
+        kept = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        texts = tokenizer.batch_decode(output, **kept)
         for index, text in zip(chosen.tolist(), texts, strict=True):
             answers[index] = text.strip()
 

@@ -334,7 +334,8 @@ def _step(
 
 
 def _units(pairs: Pairs) -> int:
-    return int((pairs.targets.flat != IGNORE).sum())
+    labels = pairs.targets.flat
+    return len(labels) if labels.dtype.kind == "f" else int((labels != IGNORE).sum())
 
 
 def _weighted_units(selected: Selection, pairs: Pairs) -> float:
