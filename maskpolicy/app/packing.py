@@ -18,7 +18,7 @@ from typing import Any, Literal
 from maskpolicy.app.contents import CONTENTS
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
-from maskpolicy.core.files import PART, part_of, remove_parts, writing_to
+from maskpolicy.core.files import PART, locked, part_of, remove_parts, writing_to
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
@@ -53,7 +53,7 @@ def pack(run: Path, out: Path) -> Path:
         raise ConfigError(f"{run}: is packed already: name the folder that `run` wrote")
     name, files = read_run(run).name, _files(run)
     temporary = part_of(out)
-    with writing_to(out):
+    with locked(run), writing_to(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_parts(out.parent, out.name)
         try:

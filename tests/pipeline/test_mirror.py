@@ -26,6 +26,7 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import Bucket, open_bucket
 from maskpolicy.pipeline.store.mirror import Mirror
 from maskpolicy.pipeline.store.opening import open_store
+from maskpolicy.pipeline.store.upkeep import copy
 
 OF_ALL_KINDS = pytest.mark.parametrize("url", ["file", "s3"], indirect=True)
 
@@ -75,14 +76,22 @@ def test_processes_of_a_machine_fetch_at_the_same_time(host, monkeypatch):
     commit(host("here"), text="hello")
     one, two, pull = host("there"), host("there"), Mirror.pull
 
-    def pull_beside(self, key, folder):
+    def pull_beside(self, key, folder, withdraws):
         two.tidy(KEY)
         with two.lock(KEY), two.disk.temporary(KEY):
-            return pull(self, key, folder)
+            return pull(self, key, folder, withdraws)
+
+    def pull_late(self, key, folder, withdraws):  # another process commits meanwhile
+        sealed = pull(self, key, folder, withdraws)
+        shutil.copytree(folder, two.path(KEY))
+        return sealed
 
     monkeypatch.setattr(Mirror, "pull", pull_beside)
     assert text_of(one) == text_of(two) == "hello"
     assert names(one, "temporary", "locks") == []
+    two.forget(KEY)
+    monkeypatch.setattr(Mirror, "pull", pull_late)
+    assert text_of(one) == "hello"
 
 
 # damage
@@ -146,6 +155,8 @@ def test_what_is_damaged_in_the_bucket_is_computed_again(host, bucket, damage, c
     if damage in ("an empty manifest", "another manifest"):
         assert there.peek(KEY) is None  # as a run looks for stages that others need
     assert there.verify(KEY) is not None
+    assert copy(there, Store(tmp_path / "copy")).damaged == [KEY]
+    assert below(bucket, "quarantine") == []  # a copy changes nothing
     assert there.get(KEY) is None
     assert "an artifact is damaged and will be computed again" in caplog.text
     assert len(below(bucket, "quarantine")) == 1

@@ -119,6 +119,8 @@ def writing(folder: Path) -> Iterator[None]:
         write_file(mark, _TEXT)
         for place in (folder, *(path for path in folder.iterdir() if path.is_dir())):
             remove_parts(place, is_locked=is_locked)  # of commands that were killed
+        for place in folder.glob("analyses/*/"):  # `analyze` does not lock the folder
+            remove_parts(place)
         sync(folder)
         yield
         sync(folder)

@@ -59,7 +59,11 @@ class RayEngine(AbstractContextManager["RayEngine"]):
         self._process = spawn.Process(target=_serve, args=(self._address, other))
         self._process.start()
         other.close()  # so that the pipe closes when the process ends
-        self.has_gpus = self._connected()
+        try:
+            self.has_gpus = self._connected()
+        except BaseException:
+            self._process.kill()  # else the command would wait for it at its end
+            raise
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -86,7 +90,6 @@ class RayEngine(AbstractContextManager["RayEngine"]):
         """Wait until the process has connected; return whether the cluster has GPUs."""
         self._receive()  # the process has imported Ray, and something listens at the address
         if not self._pipe.poll(_START if self._address == _LOCAL else _CONNECT):
-            self._process.kill()
             raise ConfigError(
                 f"--executor ray={self._address}: accepts connections, but is not a Ray cluster: "
                 "name the address that `ray start --head` printed"

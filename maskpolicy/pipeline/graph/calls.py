@@ -113,7 +113,7 @@ def answer(call: Call, store: Store, report: Report) -> Answer:
         paths = {name: store.path(key) for name, key in inputs.items()}
         computed = _compute(call, store, paths, report)
         if computed.error is not None:  # another host may have dropped an input meanwhile
-            lost = tuple(name for name in needed if not store.has(inputs[name]))
+            lost = tuple(name for name in needed if not store.path(inputs[name]).exists())
         return Answer(lost=lost) if lost else computed
 
 
@@ -123,6 +123,8 @@ def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Repor
     run = _stage_run(call, store, report, record["facts"])
     params = params_from(call.kind, call.record["params"])
     clear, digest = run.checkpoints.clear, store.hash_file
+    damaged = f"quarantine/{call.key}-*"
+    before = {*store.root.glob(damaged)}
     try:
         with (
             store.write(call.key, record, run.checkpoints) as out,
@@ -141,7 +143,7 @@ def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Repor
         return Answer(run.checkpoints.seconds, _portable(error))
     artifact = store.get(call.key)
     if artifact is None:
-        if not any(store.root.glob(f"quarantine/{call.key}-*")):
+        if {*store.root.glob(damaged)} == before:
             return Answer(is_busy=True)  # a host without shared locks has used and dropped it
         raise StoreError(
             f"store {store.place}: {call.name} was damaged while it was written: check the disk"

@@ -160,8 +160,11 @@ class _Execution:
         return {key: self.outcomes[key] for key in self.users if key in self.outcomes}
 
     def _record_use(self) -> None:
-        """Tell a bucket twice a day what this run uses, because others may prune there."""
-        if self.store.mirror and time.monotonic() - self.recorded > RECORDED.total_seconds():
+        """Tell a bucket twice a day what this run uses, because others may prune there.
+
+        The bucket's clock may differ from this one, so it is asked more often.
+        """
+        if self.store.mirror and time.monotonic() - self.recorded > RECORDED.total_seconds() / 2:
             self.store.mirror.record_use(self.users)
             self.recorded = time.monotonic()
 

@@ -98,14 +98,15 @@ class Store:
         another process holds the key, nothing is moved.
         """
         try:
-            return self.read(key)
+            return self.read(key, withdraws=True)
         except manifest.Damaged as error:
             damage = error
         artifact = None
         with self.lock(key) as is_mine:
             for _ in range(_READS if is_mine else 0):
                 try:
-                    artifact = self.read(key)  # another process may have replaced it
+                    # another process may have replaced it
+                    artifact = self.read(key, withdraws=True)
                     break
                 except manifest.Damaged as error:
                     damage = error
@@ -114,11 +115,14 @@ class Store:
             _log.warning("an artifact is damaged and will be computed again: %s", damage)
         return artifact
 
-    def read(self, key: str) -> Artifact | None:
-        """Return the verified artifact, or None; raises manifest.Damaged instead of moving it."""
+    def read(self, key: str, *, withdraws: bool = False) -> Artifact | None:
+        """Return the verified artifact, or None; raises manifest.Damaged instead of moving it.
+
+        With `withdraws`, a damaged one in a bucket is moved to the bucket's quarantine/.
+        """
         folder = self.path(key)
         if not folder.exists():
-            return self._pull(key)
+            return self._pull(key, withdraws)
         with self.disk.explained():
             sealed = manifest.read(folder, key=key)
             manifest.compare_key(sealed, str(folder), whole=False)
@@ -300,7 +304,8 @@ class Store:
                 if self.mirror:
                     self.mirror.withdraw(key, f"dropped/{key}.json")
                 elif (sealed := self.peek(key)) is not None:
-                    self.note_dropped(key, sealed)
+                    with suppress(StoreError):  # a full disk; this makes room
+                        self.note_dropped(key, sealed)
                 self.forget(key)
             return is_mine
 
@@ -346,17 +351,22 @@ class Store:
         """Return the file with the events of the last run of a plan, by the plan's digest."""
         return self.disk.root / "events" / f"{plan}.jsonl"
 
-    def _pull(self, key: str) -> Artifact | None:
+    def _pull(self, key: str, withdraws: bool) -> Artifact | None:
         """Fetch an artifact from the bucket, or return None; raises manifest.Damaged."""
         if self.mirror is None:
             return None
         with self._fetching(key) as folder:
             if self.path(key).exists():  # another process has just fetched it
                 return self.read(key)
-            sealed = self.mirror.pull(key, folder)
+            sealed = self.mirror.pull(key, folder, withdraws)
             if sealed is None:
                 return None
-            self.disk.place(folder, self.disk.folder("artifacts") / key)
+            try:
+                self.disk.place(folder, self.disk.folder("artifacts") / key)
+            except StoreError:
+                if not self.path(key).exists():  # another process of this host has committed it
+                    raise
+                return self.read(key)
             self.digests.placed(self.path(key), sealed)
         return Artifact(key, self.path(key), sealed)
 

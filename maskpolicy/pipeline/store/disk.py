@@ -97,10 +97,15 @@ class Disk:
             sync(target.parent)
 
     def discard(self, key: str, path: Path) -> None:
-        """Remove a folder; rename it first, so that other processes never see half of it."""
-        with self.temporary(key, ours=True) as folder, suppress(FileNotFoundError):
-            path.rename(folder / path.name)
+        """Remove a folder; rename it first, so that other processes never see half of it.
+
+        This needs no room on the disk.
+        """
+        target = self.folder("temporary") / f"{key}-{self.HOST}-{uuid4().hex[:12]}"
+        with self.explained(ours=True), suppress(FileNotFoundError):
+            path.rename(target)
             sync(path.parent)
+        shutil.rmtree(target, ignore_errors=True)
 
     def quarantine(self, path: Path, name: str) -> None:
         """Move a damaged folder to quarantine/, where a person can inspect it."""

@@ -91,10 +91,10 @@ class Mirror:
         self._upload(BLOBS, folder, [each for each in sealed["files"] if each not in written])
         return None
 
-    def pull(self, key: str, folder: Path) -> Json | None:
+    def pull(self, key: str, folder: Path, withdraws: bool) -> Json | None:
         """Write the files of an artifact into a folder, and return its manifest; None if absent.
 
-        Withdraws a damaged artifact, and raises manifest.Damaged.
+        Raises manifest.Damaged; `withdraws` says whether it moves a damaged artifact before.
         """
         name = f"artifacts/{key}.json"
         content = self.bucket.read(name)
@@ -106,10 +106,11 @@ class Mirror:
             manifest.compare_key(sealed, f"{self.bucket.url}/{name}", whole=False)
             self._download(BLOBS, folder, sealed)
         except manifest.Damaged:
-            with suppress(StoreError):  # the bucket may be read-only
-                content = self.withdraw(key, _quarantined(key))
-                files = manifest.decode(content, key)["files"]
-                self.bucket.delete(_blob(BLOBS, each["sha256"]) for each in self._damaged(files))
+            if withdraws:
+                with suppress(StoreError):  # the bucket may be read-only
+                    content = self.withdraw(key, _quarantined(key))
+                    damaged = self._damaged(manifest.decode(content, key)["files"])
+                    self.bucket.delete(_blob(BLOBS, each["sha256"]) for each in damaged)
             raise
         return sealed
 

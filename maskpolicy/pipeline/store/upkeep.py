@@ -60,9 +60,9 @@ def prune(store: Store, older: float | None = None, cache: int | None = None) ->
     with store.disk.explained():
         if store.mirror is not None:
             _prune_bucket(store, store.mirror, older)
-        elif older is not None:
+        _prune_folder(store, since)  # first, because dropping needs a little room on the disk
+        if store.mirror is None and older is not None:
             _prune_artifacts(store, since)
-        _prune_folder(store, since)
         if cache is not None:
             _prune_cache(store, cache)
     after = size(store)
@@ -84,6 +84,8 @@ def _prune_folder(store: Store, since: float) -> None:
     for name in ("checkpoints", "dropped", "temporary", "locks"):
         for path in store.disk.entries(name):
             key = path.name[:KEY_LENGTH]
+            if name == "checkpoints" and key in needed and not store.has(key):
+                continue  # of a running command, which may just wait for a machine
             with store.lock(key) as is_mine:  # its end removes the lock's file
                 if is_mine:
                     _prune_key(store, key, name, path, -math.inf if key in needed else since)
@@ -271,5 +273,6 @@ def copy(
                 if source.has(key):  # otherwise it was dropped meanwhile
                     copied.damaged.append(key)
         for store in cached:
-            store.forget(key)
+            if key not in store.in_use():
+                store.forget(key)
     return copied
