@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from maskpolicy.analyses.cache import derive, lacking
 from maskpolicy.core import ragged
-from maskpolicy.core.errors import ConfigError, StoreError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.keys import plain
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
@@ -116,7 +116,7 @@ def intermediate_stages(
                 manifest = store.peek(key)
                 name = f"{run.name}, {label}" if len(runs) > 1 else label
                 if manifest is None:
-                    notes.append(f"{name}: {lacking_stage(store, run, label)}")
+                    notes.append(f"{name}: {lacking_stage(store, run, label, number)}")
                     continue
                 record = manifest["record"]
                 version = record["version"]
@@ -142,9 +142,16 @@ def rows_of_stages(
     return rows, notes
 
 
-def lacking_stage(store: Store, run: Run, label: str) -> str:
-    """Return why a row's intermediate stage is not in the store, or what to do about it."""
-    cells = [result for result in run.results if result.policy == label]
+def lacking_stage(store: Store, run: Run, label: str, number: int | None = None) -> str:
+    """Return why a row's intermediate stage is not in the store, or what to do about it.
+
+    `number` is that of the intermediate run (None: of all).
+    """
+    cells = [
+        result
+        for result in run.results
+        if result.policy == label and number in (None, result.config.get("intermediate_seed"))
+    ]
     failed = [cell.error for cell in cells if cell.error is not None]
     if len(failed) == len(cells):
         return f"its intermediate stage did not finish: {failed[0]}"
@@ -405,13 +412,17 @@ def samples(
     for row in rows:
         if every:
             row = replace(row, label=f"{row.label}, run {row.number}")
+        nothing = (
+            f"{row.label}: masks nothing in the sample of its corpus: set a larger number of "
+            "passages=, or run it on a corpus with more and longer texts"
+        )
         try:
             found.append(sample(row, sampling, store))
             if not len(found[-1].flat):
-                notes.append(
-                    f"{row.label}: masks nothing in the sample of its corpus: set a larger number "
-                    "of passages=, or run it on a corpus with more and longer texts"
-                )
+                notes.append(nothing)
+        except DataError:  # of `annotate`, whose columns are all empty in the sample
+            notes.append(nothing)
+            missing = True
         except (ConfigError, StoreError) as error:  # e.g. a policy's file needs --plugin
             notes.append(f"{row.label}: {error}")
             missing = True

@@ -135,7 +135,7 @@ def series(
 ) -> Series:
     """Return a line, or bars, of the column `value` with the bounds in `low` and `high`."""
     low, high = ([row[end] for row in rows] for end in ("low", "high"))
-    known = all(bound is not None for bound in low)
+    known = any(bound is not None for bound in low)
     y = [row[value] for row in rows]
     return Series(label, y, x, low if known else (), high if known else ())
 

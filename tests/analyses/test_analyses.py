@@ -118,6 +118,10 @@ def test_transfer_takes_the_seeds_that_both_rows_have(tmp_path):
     assert rows["meta two", "b"]["difference"] is None
     assert rows["meta one", "a"]["own"] == "yes"
     assert rows["meta two", "a"]["learnt_on"] == "b, c"
+    inner = {"policy": {"name": "m", "init": {"name": "s", "train_on": ["b"]}, "train_on": ["a"]}}
+    both = replace(cells[3], config={**cells[3].config, **inner})
+    found = Transfer().analyse([replace(made, results=(*cells[:3], both))], Store(tmp_path))
+    assert {row["learnt_on"] for row in found.rows} == {"a, b"}
     named = [replace(one, config={**one.config, "task": {"name": "c"}}) for one in cells]
     found = Transfer().analyse([replace(made, results=tuple(named))], Store(tmp_path))
     assert [row["own"] for row in found.rows] == ["yes", "", "yes", "yes"]  # a label of its own

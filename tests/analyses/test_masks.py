@@ -300,6 +300,14 @@ def test_passages_that_were_not_read_are_annotated_to_be_sampled(call, tmp_path)
         (sample,), _, _ = masked_sample.samples(*read)
         found.append((rows, list(sample.in_characters())))
     assert found[0] == found[1]
+    texts[7] = "Boats go down the Oder."
+    (tmp_path / "two.txt").write_text("\n\n".join(texts))
+    (tmp_path / "rare.yaml").write_text(RARE)
+    words = (tmp_path / "rare.yaml", "annotate=read", *store)
+    assert call("run", *words, "--out", tmp_path / "rare")[0] == 0
+    read = [read_run(tmp_path / "rare")], Sampling(passages=1), Store(tmp_path / "store")
+    none, notes, _ = masked_sample.samples(*read)
+    assert none == [] and "masks nothing in the sample of its corpus" in notes[0]
     assert len(found[1][1]) == 20 and all(spans for _, spans in found[1][1])
 
 

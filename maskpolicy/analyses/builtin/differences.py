@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,7 +24,7 @@ _TRANSFER_COLUMNS = (
 )
 
 
-@analysis("transfer", heading="What policies learned on one task do on others", place=30, version=2)
+@analysis("transfer", heading="What policies learned on one task do on others", place=30, version=3)
 @dataclass(frozen=True)
 class Transfer:
     """Scores on every task of policies learned on some (`train_on`), against a reference row.
@@ -74,14 +74,22 @@ class Transfer:
 
 def _learned(run: Run) -> dict[str, list[str]]:
     """Return the tasks that each learned row was fitted on, in the order of the rows."""
-    stated: dict[str, Json] = {
-        result.policy: result.config["policy"].get("train_on") for result in run.results
+    blocks = {result.policy: result.config["policy"] for result in run.results}
+    found = {
+        row: list(dict.fromkeys(_trained_on(blocks[row]))) for row in run.rows if row in blocks
     }
-    return {
-        row: [one["name"] if isinstance(one, dict) else str(one) for one in tasks]
-        for row in run.rows
-        if (tasks := [stated[row]] if isinstance(stated.get(row), str) else stated.get(row))
-    }
+    return {row: tasks for row, tasks in found.items() if tasks}
+
+
+def _trained_on(block: Json) -> Iterator[str]:
+    """Yield the tasks of a policy, of the one that it starts from, and of its members."""
+    if not isinstance(block, dict):
+        return
+    stated = block.get("train_on") or ()
+    for one in [stated] if isinstance(stated, str) else stated:
+        yield one["name"] if isinstance(one, dict) else str(one)
+    for inner in (block.get("init"), *(block.get("members") or ())):
+        yield from _trained_on(inner)
 
 
 def _row(run: Run, learned: tuple[str, list[str]], task: str, reference: str) -> Json:

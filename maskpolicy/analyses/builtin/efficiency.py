@@ -182,7 +182,8 @@ class Figure3:
             | differences.get(place, {})
             for place, known in numbers.items()
         ]
-        unknown = [row["policy"] for row in rows if row["steps"] and row.get("seconds") is None]
+        lacking = (row for row in rows if row["steps"] and row.get("seconds") is None)
+        unknown = [str(row["policy"]) for row in lacking]
         axis = UNITS[self.over]
         drawn = over_runs.panels(rows, "task", self.over, axis, "score", len(runs) > 1)
         panels = (
@@ -196,6 +197,11 @@ class Figure3:
         )
         notes += missing + over_runs.without_baseline(runs)
         partial = bool(missing or unknown)
+        if self.over == "seconds" and unknown:
+            rest = ", ".join(dict.fromkeys(unknown))
+            notes.append(
+                f"{rest}: the seconds of a training are not in the store, so it is left out"
+            )
         return Findings.of_runs(
             runs, _FIGURE3_COLUMNS, rows, notes, panels, values=values, partial=partial
         )

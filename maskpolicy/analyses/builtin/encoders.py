@@ -13,7 +13,7 @@ from maskpolicy.analyses import over_runs
 from maskpolicy.analyses.plots import Bars, Lines, Plot
 from maskpolicy.analyses.representations.probes import Accuracy, accuracies
 from maskpolicy.core import keys
-from maskpolicy.experiment.definition import ENCODER
+from maskpolicy.experiment.definition import ENCODER, untuned
 from maskpolicy.experiment.policy_blocks import apart
 
 _PROBE_COLUMNS = (
@@ -144,7 +144,7 @@ class _Line:
         return {run: statistics.linear_regression(deltas, y).slope for run, y in means.items()}
 
 
-@analysis("returned-masks", heading="Scores over the share of masks put back", place=90, version=6)
+@analysis("returned-masks", heading="Scores over the share of masks put back", place=90, version=7)
 @dataclass(frozen=True)
 class ReturnedMasks:
     """Score over delta, the share of masks put back into the encoder (Meng et al., figure 4).
@@ -237,7 +237,7 @@ def _rows(
 
 def _unmoved(config: Json) -> dict[str, Json]:
     """Return a row's policy and own trainings without the settings that vary along a line."""
-    row = {**config["policy"], **config.get("trainings", {})}
+    row = {**untuned(config["policy"], config.get("tune", {})), **config.get("trainings", {})}
     return {key: row[key] for key in row if key not in ("mask_exclusion", "shallow_decoder")}
 
 

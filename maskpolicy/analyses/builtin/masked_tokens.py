@@ -150,7 +150,7 @@ _COVERAGE_COLUMNS = (
 )
 
 
-@analysis("coverage", heading="How much each policy masked", of_masks=True, place=20, version=2)
+@analysis("coverage", heading="How much each policy masked", of_masks=True, place=20, version=3)
 @dataclass(frozen=True)
 class Coverage:
     """How much each policy masked in its intermediate stage: spans, tokens, passages without any.
@@ -173,8 +173,13 @@ class Coverage:
                 row |= {name: work.get(name) for name in _COUNTS}
                 row |= {name: _share(work, *counts) for name, counts in _SHARES.items()}
                 rows.append(row)
-            if not works and any("intermediate" in cell.config for cell in cells):
-                notes.append(f"{run.name}, {label}: {lacking_stage(store, run, label)}")
+            stages = {
+                cell.config["intermediate_seed"] for cell in cells if "intermediate" in cell.config
+            }
+            for number in sorted(stages - works.keys()):
+                of_run = f"run {number}: " if len(stages) > 1 else ""
+                why = lacking_stage(store, run, label, number)
+                notes.append(f"{run.name}, {label}: {of_run}{why}")
         panels = [_coverage_panel(rows, kind, len(runs) > 1) for kind in _PANELS if rows]
         return Findings.of_runs(runs, _COVERAGE_COLUMNS, rows, notes, panels)
 

@@ -55,7 +55,7 @@ class _Seen:
     lacks_tuned: bool = False  # whether a fine-tuned model was not kept
 
 
-@analysis("rank", heading="Effective rank of the representations", place=120, version=7)
+@analysis("rank", heading="Effective rank of the representations", place=120, version=8)
 @dataclass(frozen=True)
 class Rank:
     """Effective rank by layer, of token sets (Meng et al. 2024, figures 1a, 1b, 5a, 5b).

@@ -183,7 +183,10 @@ class Evidences:
             is_early = any(points[label] for label in numbers if not numbers[label])
             where = f" at the last {contrast.along}" if is_early else ""
             reason = f"{contrast.analysis} has no {what}{where}"
-            return Evidence(reason=reason, is_absent=not any(each and each.rows for each in tables))
+            there = {row for run in self.of_experiment(contrast.experiment) for row in run.rows}
+            lacks_row = not is_early and not {*numbers} <= there
+            is_empty = not any(each and each.rows for each in tables)
+            return Evidence(reason=reason, is_absent=lacks_row or is_empty)
         values = np.array([mine[run] - (0.0 if other is None else other[run]) for run in shared])
         if len(values) > 1 and stats.are_equal(values) and not contrast.resolution:
             return Evidence(len(values), reason="the number is the same in every run")

@@ -36,7 +36,7 @@ class MeasuredModel:
 
 
 Measured: TypeAlias = Sequence[tuple[MeasuredModel, Ranks]]
-Points: TypeAlias = list[tuple[int, float, Ranks]]
+Points: TypeAlias = list[tuple[int, int, float, Ranks]]
 """The points of a line: steps, which runs share, the place on the axis, and the ranks there."""
 
 
@@ -86,8 +86,9 @@ def _over_loss(measured: Measured, names: Mapping[str, str], tau: float) -> list
     lines: dict[str, Points] = {}
     for model, found in measured:
         if not model.task and model.loss is not None:
-            lines.setdefault(names[model.line], []).append((model.kept_at, model.loss, found))
-    if all(len({steps for steps, _, _ in points}) < 2 for points in lines.values()):
+            point = (model.kept_at, model.stage, model.loss, found)
+            lines.setdefault(names[model.line], []).append(point)
+    if all(len({steps for steps, *_ in points}) < 2 for points in lines.values()):
         return []
     sets = {"<mask> tokens": "mask", "real tokens, no masks present": "real_without"}
     panels = []
@@ -104,7 +105,7 @@ def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> li
         lines: dict[str, Points] = {}
         for model, found in measured:
             if model.task in ("", task) and not model.kept_at:
-                point = (model.steps, float(model.steps), found)
+                point = (model.steps, model.stage, float(model.steps), found)
                 lines.setdefault(names[model.line], []).append(point)
         series = [_means(name, points, "real_without", tau) for name, points in lines.items()]
         title = f"real tokens, last layer, {task} (5b)"
@@ -113,19 +114,26 @@ def _over_tuning(measured: Measured, names: Mapping[str, str], tau: float) -> li
 
 
 def _means(name: str, points: Points, tokens: str, tau: float) -> Series:
-    """Return the last layer's rank of a token set over x; models after equal steps are averaged."""
-    found: dict[int, list[tuple[float, int]]] = {}
-    for steps, place, ranks in points:
-        found.setdefault(steps, []).append((place, ranks.layers(tau)[-1][tokens]))
+    """Return the last layer's rank of a token set over x, and its mean after equal steps.
+
+    The seeds of fine-tuning of one intermediate run are averaged first.
+    """
+    found: dict[int, dict[int, list[tuple[float, int]]]] = {}
+    for steps, stage, place, ranks in points:
+        of_run = found.setdefault(steps, {}).setdefault(stage, [])
+        of_run.append((place, ranks.layers(tau)[-1][tokens]))
     averaged = [
-        (fmean(place for place, _ in group), [rank for _, rank in group])
-        for group in found.values()
+        (
+            fmean(place for group in of_runs.values() for place, _ in group),
+            [fmean(rank for _, rank in group) for group in of_runs.values()],
+        )
+        for of_runs in found.values()
     ]
     return _line(name, sorted(averaged, key=lambda point: point[0]))
 
 
-def _line(name: str, points: Iterable[tuple[float, Sequence[int]]]) -> Series:
-    """Return the means of ranks over x, with intervals where every point has several ranks."""
+def _line(name: str, points: Iterable[tuple[float, Sequence[float]]]) -> Series:
+    """Return the means of ranks over x, with an interval of each point that has several ranks."""
     places, ranks = zip(*points, strict=True)
     means = [over_runs.mean("rank", each) for each in ranks]
     return over_runs.series(name, means, "rank", places)
