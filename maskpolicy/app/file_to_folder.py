@@ -257,6 +257,7 @@ def _take_folder(prepared: Prepared) -> None:
     if not ((folder / SETTINGS).exists() and verbatim.is_saved(folder)):
         claim_folder(folder)
         with locked(folder):  # the experiment of earlier results stays until `write`
+            run_folder.check_owner(folder, prepared.written)
             verbatim.save(prepared.written, folder)
 
 

@@ -21,7 +21,7 @@ from maskpolicy.analyses.plots import drawing
 from maskpolicy.analyses.plots.plot_data import Bars, Marked, Plot, Series
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError, unknown
-from maskpolicy.core.files import claim_folder, locked, with_home
+from maskpolicy.core.files import claim_folder, locked, with_home, writing_to
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard import report, stored_board
 from maskpolicy.leaderboard.board import Board, BoardRow
@@ -308,9 +308,10 @@ class Runs:
     @_method
     def page(self, path: str | Path) -> Path:
         """Write the leaderboard as one HTML page and return its path; raises StoreError."""
+        self._check_apart(Path(path), "path", may_replace=self.board.given is None)
         page = Path(path).absolute()
-        self._check_apart(page, "path", may_replace=self.board.given is None)
-        claim_folder(page.parent)
+        with writing_to(page, "path"):
+            page.parent.mkdir(parents=True, exist_ok=True)
         with locked(page.parent):
             save_page(self.board, page, "path")
         return Path(path)

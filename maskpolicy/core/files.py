@@ -292,6 +292,11 @@ def slug(label: str) -> str:
     return f"{safe.strip('.-')}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a file or folder, also that of "." and ".."; a link has its own."""
+    return path.name if path.name not in ("", "..") else path.resolve().name
+
+
 def from_here(path: str | Path) -> str:
     """Return a path relative to the working directory if it is inside, else unchanged."""
     here = Path.cwd()

@@ -240,7 +240,8 @@ class _Text:
         asked = TextBudget(**schema.block(TextBudget, given, place))
         if asked.epochs is not None:
             return {**kept, STEPS: self.steps(asked.epochs * self.size.words)}
-        assert asked.words is not None
+        if asked.words is None:
+            raise schema.wrong(None, "a number of words or epochs", at(place, stated[0]))
         if is_new and asked.words > (own := self.size.words):
             told = "%s: the corpus has %s words, and is read %.1f times"
             log.warning(told, at(place, "words"), f"{own:,}", asked.words / own)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError, cause, listed
-from maskpolicy.core.files import read_json
+from maskpolicy.core.files import name_of, read_json
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.given_scores import COLUMNS, NEEDED
 from maskpolicy.plugins.discovery import find_metric
@@ -307,7 +307,7 @@ def _lm_eval(
     for (folder, task), path in _newest(list(zip(keys, paths, strict=True)), notes).items():
         results = Path(folder, f"results_{path.stem.rpartition('_')[2]}.json")
         about = read_json(results) if results.is_file() else {}
-        system = _within(about, "model_name") or path.parent.absolute().name
+        system = _within(about, "model_name") or name_of(path.parent)
         asked, _, asked_filter = (metric or "").partition(",")
         rows = []
         for number, line in enumerate(path.read_bytes().splitlines(), 1):

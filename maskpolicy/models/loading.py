@@ -54,6 +54,9 @@ def load_weights(factory: Any, name: str, revision: str | None = None, **setting
         if Path(name, "adapter_config.json").exists():  # Transformers without peft ignores it
             raise ConfigError(f"model {name}: has an adapter: merge it into the model first")
         settings |= {"weights_only": True, "dtype": "float32"}
+        if getattr(load_config(name, revision), "attention_type", "") == "block_sparse":
+            # BigBird's first short input would change it for good, and no checkpoint says so
+            settings["attention_type"] = "original_full"
     is_local = Path(name).is_dir()
     reach = nullcontext() if is_local else hub.access()
     try:
@@ -98,9 +101,6 @@ def load_reported(
 
     Raises ConfigError if its folder lacks weights whose names do not contain `optional`.
     """
-    if hasattr(load_config(name, revision), "attention_type"):  # BigBird's
-        # the first short input would change sparse attention for good, and no checkpoint knows
-        settings["attention_type"] = "original_full"
     model, info = load_weights(factory, name, revision, output_loading_info=True, **settings)
     if missing := [key for key in info["missing_keys"] if optional not in key]:
         raise ConfigError(f"model {name}: its weights lack {min(missing)}")

@@ -188,6 +188,8 @@ def _unattended(encoder: Any, batch: Batch) -> torch.Tensor:
     finally:
         for handle in handles:
             handle.remove()
+    if not inputs:  # all layers were dropped
+        return states
     hidden = inputs[0][:, : batch.source.shape[1]]
     for name in ("layer_norm", "final_layer_norm", "norm"):  # after the last layer
         hidden = getattr(encoder, name, lambda same: same)(hidden)

@@ -6,6 +6,7 @@ import encoders as tiny
 import numpy as np
 import pytest
 import small
+import text_to_text
 import torch
 from small import MASK
 
@@ -136,3 +137,13 @@ def test_an_attention_that_cannot_read_the_masks_of_a_model_is_replaced():
     for module, body in ((relative, relative), (windows, windows.encoder)):
         set_attention(module, "flex_attention")
         assert body.config._attn_implementation == "sdpa" and not body._supports_flash_attn
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_layers_that_are_dropped_may_be_the_first(share):
+    model = text_to_text.model("nllb", encoder_layerdrop=share).train()
+    hidden = np.array([False, False, True, False, False])
+    batch = small.batch([([2, 5, 6, 7, 3], [5, 3], hidden)] * 2, 1)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        assert encode(model, batch).isfinite().all()

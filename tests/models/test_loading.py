@@ -17,10 +17,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from tokenizers.models import WordLevel
 from transformers import (
     AutoModel,
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BertConfig,
     BertModel,
+    BigBirdConfig,
+    BigBirdForMaskedLM,
     PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
@@ -310,3 +313,12 @@ def test_padding_and_truncation_change_nothing(model, post, tmp_path):
         assert added_ends(loaded) == ends
         rows = (steps.tokenize(small.TEXTS, each).flat for each in (loaded, plain))
         assert np.array_equal(*rows)
+
+
+def test_bigbird_attends_in_full_whatever_it_has_read_before(tmp_path):
+    sizes = {"vocab_size": 90, "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
+    made = BigBirdForMaskedLM(BigBirdConfig(**sizes, num_attention_heads=2))
+    assert made.config.attention_type == "block_sparse"
+    made.save_pretrained(tmp_path)
+    model = load_weights(AutoModelForMaskedLM, str(tmp_path))
+    assert model.config.attention_type == model.bert.attention_type == "original_full"

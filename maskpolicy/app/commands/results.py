@@ -15,6 +15,7 @@ from maskpolicy.app.commands.listing import print_plugins
 from maskpolicy.app.printed import console, print_json
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
+from maskpolicy.core.files import locked, name_of, writing_to
 from maskpolicy.core.schema import Positive
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.definition import NONE
@@ -68,7 +69,11 @@ def leaderboard(
         if out is not None:
             save_report(board, out, work=work)
         if html is not None:
-            save_page(board, html, "--html")
+            page = html.absolute()
+            with writing_to(page, "--html"):
+                page.parent.mkdir(parents=True, exist_ok=True)
+            with locked(page.parent):
+                save_page(board, html, "--html")
         if as_json:
             print_json(report.to_json(board, work=work))
         else:
@@ -113,7 +118,7 @@ def board(
     if out is not None:
         stored_board.check(out)
     columns = dict(word.partition("=")[::2] for word in column or ())
-    title = ", ".join(dict.fromkeys(path.absolute().name for path in files))
+    title = ", ".join(dict.fromkeys(name_of(path) for path in files))
     with console(err=True).status("reading", refresh_per_second=2) as status:
         frame, notes = read_scores(files, columns, metric)
         asked: dict[str, Any] = {"baseline": baseline, "scale": scale, "shared": shared}
@@ -282,7 +287,6 @@ def _save(findings: Findings, name: str, out: Path | None, run: Path | None, *, 
 def _refresh(run: Path, *, err: bool) -> None:
     """Write a run's page again, to show its new analyses."""
     from maskpolicy.app.contents import PAGE
-    from maskpolicy.core.files import locked
     from maskpolicy.leaderboard.build import build_leaderboard
     from maskpolicy.leaderboard.page import save_page
     from maskpolicy.leaderboard.results.cell import read_run

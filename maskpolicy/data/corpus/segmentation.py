@@ -33,7 +33,6 @@ _ALONE = (
     r"\u1000-\u102a\u1780-\u17b3\u3005-\u3007\u3041-\u3096\u3400-\u4dbf\u4e00-\u9fff"
     r"\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_JOINED = re.compile(f"[{_ALONE}]{{8,}}")
 SET_LANGUAGE = "whole clauses are words, as the texts have no blanks between words: set {}, e.g. zh"
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, U.S, a.m
 _WORD_BEFORE = re.compile(r"[^\s\"'“‘«‹„‚(\[—–-]*$")
@@ -127,7 +126,12 @@ def segmenter(language: str = ENGLISH) -> Segmenter:
 
 def joins_words(text: str, language: str) -> bool:
     """Return whether English rules read a text of a script that has no blanks between words."""
-    return language == ENGLISH and sum(map(len, _JOINED.findall(text))) > len(text) / 5
+    return language == ENGLISH and sum(map(len, _joined().findall(text))) > len(text) / 5
+
+
+@cache
+def _joined() -> re.Pattern[str]:
+    return re.compile(f"(?:[{_ALONE}][{_combining()}]*){{8,}}")
 
 
 @cache

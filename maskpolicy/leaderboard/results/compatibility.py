@@ -53,7 +53,7 @@ HARMLESS: Mapping[str, str] = {
 }
 """Settings that may differ within one leaderboard, and why; other differences raise an error."""
 
-_OF_STEPS = ("eval_every", "patience")  # are 0 where they have no effect in so many steps
+_OF_STEPS = ("eval_every", "patience")  # are 0 where they have no effect
 _MERGED = (
     "finetune.seed",
     *(f"{name}.{key}" for name in TRAININGS for key in _EXECUTION),
@@ -141,7 +141,7 @@ def loose(result: Result) -> dict[str, Json]:
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
     if "finetune" in found:
         left_out = {*_MERGED, *(tuned := result.config.get("tune", {}))}
-        if "finetune.steps" in tuned:
+        if {"finetune.steps", "finetune.eval_every"} & {*tuned}:
             left_out |= {f"finetune.{name}" for name in _OF_STEPS}
         shared_by_columns, _ = _finetuning(result, left_out)
         del found["finetune"]  # a column may have some of the settings for itself
@@ -173,8 +173,12 @@ def own_settings(result: Result) -> frozenset[str]:
 
 
 def without(part: ComparedPart, name: str, left_out: Container[str]) -> ComparedPart:
-    """Return the part of that name without the settings in `left_out`."""
-    return ComparedPart(_settings(name, part.settings, left_out), part.key)
+    """Return the part of that name without the settings in `left_out`.
+
+    A column's own fine-tuning is a part COLUMN.finetune.
+    """
+    section = "finetune" if name.endswith(".finetune") else name
+    return ComparedPart(_settings(section, part.settings, left_out), part.key)
 
 
 def contents(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:
@@ -222,13 +226,14 @@ def notes(results: Sequence[Result]) -> list[str]:
 def _finetuning(result: Result, left_out: Container[str]) -> tuple[Json, Json]:
     """Return the settings of a result's fine-tuning that all columns share, and its column's own.
 
-    A setting that the row has for itself is not its column's own.
+    A setting that the row has for itself is not its column's own, except for `_OF_STEPS`, which
+    depend on other settings of a column.
     """
     settings = _settings("finetune", result.config["finetune"], left_out)
     of_task = result.config.get("task", {}).get("finetune")
     stated = set(of_task if isinstance(of_task, Mapping) else ())
     stated -= set(result.config.get("trainings", {}).get("finetune", ()))
-    stated |= set(_OF_STEPS if "steps" in stated else ())
+    stated |= set(_OF_STEPS if stated & {"steps", "eval_every"} else ())
     own = {key: value for key, value in settings.items() if key in stated}
     return {key: settings[key] for key in settings.keys() - own.keys()}, own
 

@@ -48,7 +48,7 @@ from maskpolicy.pipeline.stages.params import (
 )
 from maskpolicy.pipeline.stages.preparation import MIXED, SHARD
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.registry import CORPUS, policy_name
+from maskpolicy.plugins.registry import policy_name
 
 INTERMEDIATE = "intermediate"  # begins the labels of the corpora of intermediate stages
 GENERAL_SOURCE = WorldSource(part="general", words=CorpusBlock.words, limit=CorpusBlock.limit)
@@ -200,12 +200,13 @@ class Inputs:
         """Return the key of the experiment that states a corpus."""
         made = self.experiment
         places = {"contrast_corpus": made.contrast_corpus, "general.corpus": made.general_corpus}
-        places |= {
-            f"policies[{number}].corpus": made.corpus_of(row)
+        rows = (
+            (f"policies[{number}].corpus", made.corpus_of(each))
             for number, row in enumerate(made.policies)
-            if CORPUS in row.trainings
-        }
-        named = (name for name, each in {"corpus": made.corpus, **places}.items() if each == corpus)
+            for each in (row, *row.candidates)
+        )
+        every = (("corpus", made.corpus), *places.items(), *rows)
+        named = (name for name, each in every if each == corpus)
         return f"{made.where}{next(named, 'corpus.mix')}"
 
     def corpus(self, label: str, source: Source, **shards: Stage) -> Stage:

@@ -293,10 +293,11 @@ class Store:
             manifest.verify(folder, sealed, sha256)
             self._commit(key, folder, facts)
 
-    def drop(self, key: str) -> bool:
+    def drop(self, key: str, *, makes_room: bool = False) -> bool:
         """Remove an artifact that is no longer needed; keep its manifest for comparisons.
 
-        Removes nothing, and returns False, while another process holds the key.
+        With `makes_room`, a full disk may have no room for the manifest. Removes nothing, and
+        returns False, while another process holds the key.
         """
         with self.lock(key) as is_mine:
             if is_mine and self.has(key):
@@ -304,7 +305,7 @@ class Store:
                 if self.mirror:
                     self.mirror.withdraw(key, f"dropped/{key}.json")
                 elif (sealed := self.peek(key)) is not None:
-                    with suppress(StoreError):  # a full disk; this makes room
+                    with suppress(*((StoreError,) if makes_room else ())):
                         self.note_dropped(key, sealed)
                 self.forget(key)
             return is_mine

@@ -74,7 +74,7 @@ def _prune_artifacts(store: Store, since: float) -> None:
     there = store.committed()
     recent = [*store.in_use(), *(key for key in there if _used(store.path(key)) >= since)]
     for key in _unused(there, store.records(), recent):
-        store.drop(key)
+        store.drop(key, makes_room=True)
 
 
 def _prune_folder(store: Store, since: float) -> None:
