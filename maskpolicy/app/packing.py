@@ -51,10 +51,10 @@ def pack(run: Path, out: Path) -> Path:
         raise ConfigError(f"--out {out}: `pack` writes a zip file: end the name in {ZIP}")
     if run.is_file() and run.suffix == ZIP:
         raise ConfigError(f"{run}: is packed already: name the folder that `run` wrote")
-    read_run(run)  # an error comes before the lock
+    name = read_run(run).name
     temporary = part_of(out)
     with locked(run), writing_to(out):
-        name, files = read_run(run).name, _files(run)
+        files = _files(run)
         out.parent.mkdir(parents=True, exist_ok=True)
         remove_parts(out.parent, out.name)
         try:

@@ -408,8 +408,8 @@ class _Scored:
             return (said,)
         if finds[0][0] >= 100:
             return said, f"This board is too small to mark any difference to {base} {chance}."
-        every, finds = finds, [each for each in finds if each[0] < 100]
-        small = dict.fromkeys(task for _, task, _ in every if task not in {t for _, t, _ in finds})
+        tasks, finds = {task for _, task, _ in finds}, [each for each in finds if each[0] < 100]
+        small = sorted(tasks - {task for _, task, _ in finds})
         seeds = sorted(seeds for *_, seeds in finds)
         numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         runs = f"With {numbers} {unit}s, this" if self.draws_seeds else "This"
@@ -420,7 +420,7 @@ class _Scored:
         return (
             said,
             f"{runs} board marks a true difference to {base} {chance} if it is at least "
-            f"{' to '.join(ends)}{middle}{f'; on {listed([*small])}, none' if small else ''}.",
+            f"{' to '.join(ends)}{middle}{f'; on {listed(small)}, none' if small else ''}.",
         )
 
     def _without_test(self, systems: int) -> str:

@@ -43,7 +43,7 @@ class MaskingCallback(TrainerCallback):
         elif args.world_size > 1 and type(loader).__name__ == "DataLoaderDispatcher":
             why = "the first process reads the batches of all (dispatch_batches, the default for "
             why += 'an IterableDataset): set accelerator_config={"dispatch_batches": False}'
-        elif args.dataloader_num_workers and not args.dataloader_in_order:
+        elif args.dataloader_num_workers and not getattr(args, "dataloader_in_order", True):
             why = "batches that come in another order have other steps: set "
             why += "dataloader_in_order=True"
         elif hasattr(model, "config") and is_encoder != (self.collator.kind == ENCODER):
