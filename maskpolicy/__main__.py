@@ -9,6 +9,8 @@ import sys
 def main() -> None:
     """Run the command line."""
     _leave_working_directory_out()
+    if sys.stdout is None:  # it was closed
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - as above; open to the end
     from maskpolicy.core.errors import INTERRUPTED, INTERRUPTION
 
     try:
@@ -31,7 +33,10 @@ def _leave_working_directory_out() -> None:
     not installed stays importable.
     """
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
-    here = os.getcwd()  # noqa: PTH109 - pathlib is not imported yet, and could be a file there
+    try:
+        here = os.getcwd()  # noqa: PTH109 - pathlib is not imported yet, and could be a file there
+    except FileNotFoundError:  # the folder was removed
+        here = ""
     if not sys.flags.safe_path and sys.path[:1] == [here] and here != home:
         del sys.path[0]
     os.environ.setdefault("PYTHONSAFEPATH", "1")

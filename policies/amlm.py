@@ -7,7 +7,8 @@ the same for all. It changes with a, the share of its occurrences that the model
     a = (right + 0.5) / (seen + 1), new weight = 0.2 * old weight + 0.8 * (1 - a),
 
 but at least `least`; the weights are then scaled to a mean of 1 over the vocabulary. In a passage
-each token is masked alone; the chances are proportional to the weights, and their mean is `ratio`.
+each token is masked alone; the chances are proportional to the weights, but at most 1, and their
+mean before this limit is `ratio`.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Concepts:
 
     def __post_init__(self) -> None:
         """Let the default curriculum reach all stages."""
-        if self.stages > Concepts.stages and self.stage is CURRICULUM:
+        if self.stages != Concepts.stages and self.stage is CURRICULUM:
             object.__setattr__(self, "stage", Schedule(0, self.stages + 2))
 
     def depends(self) -> Json:

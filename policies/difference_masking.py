@@ -4,11 +4,13 @@ The anchors of a corpus are the words with the highest TF-ICF: their share of it
 (n + 1) / (m + 1) for the m of n passages of a general corpus that have the word. The words of
 a passage are ranked by the largest cosine of their embedding to that of an anchor, and drawn with
 chances of n, n - 1, .., 1, as in the authors' code (https://github.com/abwilf/Difference-Masking,
-`get_masked_indices`). The embedding of a word is the mean of its tokens' input embeddings.
+`get_masked_indices`). The embedding of a word is the mean of its tokens' input embeddings. An
+anchor's own occurrences have a cosine of 1, in whatever case they are written.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,10 +33,10 @@ from maskpolicy import (
     draw_weighted,
     policy,
 )
-from maskpolicy.data.corpus import spacy_version, stop_words
+from maskpolicy.data.corpus import content_words, spacy_version
 from maskpolicy.models.learned import Contexts, Tools, Training, require
 
-EMBEDDINGS, ANCHORS = "embeddings.npy", "anchors.npy"
+EMBEDDINGS, ANCHORS, WORDS_OF = "embeddings.npy", "anchors.npy", "anchors.json"
 WORDS, PASSAGES = 0, 1  # keys of the numbers of all words, and of all passages
 IN = "in"  # begins the key of the number of passages that have a word
 
@@ -50,8 +52,8 @@ class DifferenceMasking:
     version: ClassVar = 2  # weighs by rank
 
     def depends(self) -> Json:
-        """Return the version of spaCy, which the stop words come with."""
-        return {"spacy": spacy_version()}
+        """Return the version of spaCy, which the stop words come with, and that of the rules."""
+        return {"spacy": spacy_version(), "rules": 2}
 
     def count(self, passages: Sequence[Passage]) -> Counter[Any]:
         """Count words and the passages that have them, without stop words and punctuation."""
@@ -93,6 +95,7 @@ class DifferenceMasking:
         best = sorted(statistics.items(), key=lambda item: (-item[1], item[0]))
         tokenizer: Any = tools.load_tokenizer()
         ids = [tokenizer(f" {word}", add_special_tokens=False).input_ids for word, _ in best]
+        (out / WORDS_OF).write_text(json.dumps([word for word, _ in best]), encoding="utf-8")
         np.save(out / EMBEDDINGS, embeddings)
         np.save(out / ANCHORS, _units(np.stack([embeddings[each].mean(0) for each in ids])))
         return {"anchors": {word: round(score, 6) for word, score in best}}
@@ -106,7 +109,8 @@ class DifferenceMasking:
         """
         folder = require("difference-masking", fitted)
         embeddings, anchors = np.load(folder / EMBEDDINGS, mmap_mode="r"), np.load(folder / ANCHORS)
-        return {"weights": [_weights(passage, embeddings, anchors) for passage in passages]}
+        own = set(json.loads((folder / WORDS_OF).read_text(encoding="utf-8")))
+        return {"weights": [_weights(passage, embeddings, anchors, own) for passage in passages]}
 
     def select(self, passage: Passage, rng: np.random.Generator) -> Spans:
         """Draw floor(ratio * w + u) of the w words by the rank of their weights, u in [0, 1).
@@ -122,13 +126,11 @@ class DifferenceMasking:
 
 def _content(passage: Passage) -> list[str]:
     """Return the words of a passage in lower case that have a letter and are not stop words."""
-    stops, least = stop_words(passage.language), 1 + (passage.language == "en")
-    words = map(str.lower, passage.texts(passage.words))
-    return [w for w in words if len(w) >= least and w not in stops and any(map(str.isalpha, w))]
+    return [word for word in content_words(passage) if len(word) > (passage.language == "en")]
 
 
 def _weights(
-    passage: Passage, embeddings: NDArray[Any], anchors: NDArray[np.float64]
+    passage: Passage, embeddings: NDArray[Any], anchors: NDArray[np.float64], own: set[str]
 ) -> NDArray[np.float32]:
     if not len(passage.words):
         return np.zeros(0, np.float32)
@@ -138,6 +140,7 @@ def _weights(
     means = _units((sums[ends] - sums[starts]) / (ends - starts)[:, None])
     is_word = [any(map(str.isalnum, text)) for text in passage.texts(passage.words)]
     largest: NDArray[np.float64] = (means @ anchors.T).max(1)
+    largest[[word in own for word in content_words(passage)]] = 1
     return (largest.clip(0) * is_word).astype(np.float32)
 
 

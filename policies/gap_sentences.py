@@ -32,13 +32,13 @@ class GapSentences:
     """Mask the most important sentences and generate them, one after the other (PEGASUS)."""
 
     ratio: Rate = 0.45  # largest share of the sentences to mask
-    min_ratio: Share = 0.33  # smallest share, as a share of `ratio`; 1: always `ratio`
+    min_ratio: Share = 0.33  # smallest share of `ratio`; 1: always `ratio`; principal only
     # score sentences alone, or with those chosen before; or choose random ones, or the first ones
     strategy: Literal["principal", "greedy", "random", "lead"] = "principal"
     unique: bool = False  # count each word once (the paper's Uniq), not as often as it occurs
     noise: Share = 0.2  # square root of the importance's relative noise; principal only
     only_select: ClassVar = ("ratio", "min_ratio", "noise")  # fields that annotate does not read
-    version: ClassVar = 2  # the noise is normal
+    version: ClassVar = 3  # only principal draws its share
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
@@ -51,10 +51,11 @@ class GapSentences:
         total = len(passage.sentences)
         if total < 2:
             return as_spans([])
-        share = self.ratio * rng.uniform(self.min_ratio, 1)
+        is_drawn = self.strategy == "principal"
+        share = self.ratio * (rng.uniform(self.min_ratio, 1) if is_drawn else 1)
         count = min(max(int(share * total), 1), total - 1)
         ranks = -passage.columns["importance"]
-        if self.strategy == "principal":
+        if is_drawn:
             ranks = ranks * (1 + self.noise * rng.normal(0, self.noise, total))
         elif self.strategy == "random":
             ranks = rng.permutation(total)

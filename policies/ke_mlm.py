@@ -17,7 +17,6 @@ stop word. The words with the highest z of each class are masked.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,12 +38,11 @@ from maskpolicy import (
     draw,
     policy,
 )
-from maskpolicy.data.corpus import spacy_version, stop_words
+from maskpolicy.data.corpus import content_words, spacy_version
 from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "words.json"
 ALL = ""  # the key of the number of all words
-CONTRACTED = re.compile(r"(^won't|^can't|^ain't|^shan't|n't|'(re|s|d|ll|t|ve|m))$")
 
 
 @policy("ke-mlm", target="spans")
@@ -67,7 +65,7 @@ class KeMlm:
 
     def count(self, passages: Sequence[Passage]) -> Counter[str]:
         """Count words, and all of them under ""; stop words and punctuation are left out."""
-        found = Counter(word for one in passages for word in _words(one) if word)
+        found = Counter(word for one in passages for word in content_words(one) if word)
         found[ALL] = found.total()
         return found
 
@@ -92,7 +90,7 @@ class KeMlm:
         counts: dict[str, Counter[str]] = {}
         for context in task.train:
             texts = [context.passage, *([context.second] if context.second else [])]
-            words = (word for text in texts for word in _words(text) if word)
+            words = (word for text in texts for word in content_words(text) if word)
             counts.setdefault(context.targets[0], Counter()).update(words)
         if len(counts) < 2:
             raise DataError(
@@ -114,7 +112,7 @@ class KeMlm:
         """Return the column "telling": all occurrences of the words of any class."""
         found = json.loads((require("ke-mlm", fitted) / FILE).read_text(encoding="utf-8"))
         telling = {word for task in found.values() for words in task.values() for word in words}
-        found = ([word in telling for word in _words(passage)] for passage in passages)
+        found = ([word in telling for word in content_words(passage)] for passage in passages)
         rows = zip(passages, found, strict=True)
         return {"telling": [as_spans(one.words[np.asarray(own, bool)]) for one, own in rows]}
 
@@ -137,11 +135,3 @@ def z_scores(
         y, x = own[word] + a, others[word] + a
         found[word] = (log(y / (n - y)) - log(x / (m - x))) / sqrt(1 / y + 1 / x)
     return found
-
-
-def _words(passage: Passage) -> list[str]:
-    """Return what each word of a passage counts as, in lower case; "" if it does not count."""
-    stops = stop_words(passage.language)
-    texts = [text.lower().replace("’", "'") for text in passage.texts(passage.words)]
-    words = [CONTRACTED.sub("", text) for text in texts]
-    return [w if w not in stops and any(map(str.isalpha, w)) else "" for w in words]

@@ -1,8 +1,9 @@
 """Mask the words most typical of their passage: in-domain keywords (Golchin et al. 2023).
 
 As in KeyBERT, the keywords of a passage are the words whose embeddings have the largest cosine to
-that of the passage, without spaCy's stop words for its language. The embedding of a passage or word
-is the mean of its tokens' input embeddings in the model; KeyBERT has a sentence encoder for this.
+that of the passage, without spaCy's stop words for its language and their contractions. The
+embedding of a passage or word is the mean of its tokens' input embeddings in the model; KeyBERT has
+a sentence encoder for this.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy import Count, Json, Passage, Rate, Spans, draw, policy
-from maskpolicy.data.corpus import spacy_version, stop_words
+from maskpolicy.data.corpus import content_words, spacy_version
 from maskpolicy.models.learned import Contexts, Tools, Training, require
 
 FILE = "embeddings.npy"
@@ -38,8 +39,8 @@ class Keywords:
         return {"vocabulary": len(embeddings), "width": embeddings.shape[1]}
 
     def depends(self) -> Json:
-        """Return the version of spaCy, which the stop words come with."""
-        return {"spacy": spacy_version()}
+        """Return the version of spaCy, which the stop words come with, and that of the rules."""
+        return {"spacy": spacy_version(), "rules": 2}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None
@@ -56,14 +57,9 @@ class Keywords:
         return draw(passage.columns["keywords"], self.ratio, rng)
 
     def _find(self, passage: Passage, embeddings: NDArray[Any]) -> Spans:
-        stops = stop_words(passage.language)
         places: dict[str, list[int]] = {}
-        for at, word in enumerate(map(str.lower, passage.texts(passage.words))):
-            if (
-                (len(word) > 1 or passage.language != "en")
-                and word not in stops
-                and any(map(str.isalpha, word))
-            ):
+        for at, word in enumerate(content_words(passage)):
+            if len(word) > (passage.language == "en"):
                 places.setdefault(word, []).append(at)
         if not places:
             return passage.words[:0]

@@ -31,7 +31,7 @@ class PartOfSpeech:
 
     def depends(self) -> Json:
         """Return the pipeline's name and version, and that of the rules for clitics and marks."""
-        return {**pipeline_identity(self.pipeline), "clitics": 3}
+        return {**pipeline_identity(self.pipeline), "clitics": 4}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

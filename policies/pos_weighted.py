@@ -37,7 +37,7 @@ class PosWeighted:
 
     def depends(self) -> Json:
         """Return the pipeline's name and version, and that of the rules for clitics and marks."""
-        return {**pipeline_identity(self.pipeline), "clitics": 3}
+        return {**pipeline_identity(self.pipeline), "clitics": 4}
 
     def annotate(
         self, passages: Sequence[Passage], fitted: Path | None = None

@@ -31,7 +31,7 @@ from maskpolicy import (
     draw_highest,
     policy,
 )
-from maskpolicy.data.corpus import spacy_version, stop_words
+from maskpolicy.data.corpus import content_word, spacy_version
 from maskpolicy.models.learned import (
     Classifier,
     Context,
@@ -66,7 +66,7 @@ class SelectiveMasking:
 
     def depends(self) -> Json:
         """Return the version of spaCy, which the stop words come with, and that of the rules."""
-        return {"spacy": spacy_version(), "rules": 2}
+        return {"spacy": spacy_version(), "rules": 3}
 
     def fit(self, data: Sequence[Contexts], spec: Training, out: Path, tools: Tools) -> Json:
         """Find the important words of the task's texts, and train the tagger on them.
@@ -124,8 +124,9 @@ class SelectiveMasking:
         `probability` returns the probability of each example's label.
         """
         whole = probability([context.example for context in contexts])
-        stops = stop_words(contexts[0].passage.language) if contexts else ()
-        skipped = [[word.lower() in stops for word in each.words] for each in contexts]
+        languages = [context.passage.language for context in contexts]
+        read = zip(contexts, languages, strict=True)
+        skipped = [[not content_word(word, of) for word in each.words] for each, of in read]
         buffers: Marks = [np.zeros(len(words), bool) for words in skipped]
         found: Marks = [np.zeros(len(words), bool) for words in skipped]
         for at in range(max(map(len, skipped), default=0)):

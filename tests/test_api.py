@@ -32,7 +32,8 @@ API = {  # a name that leaves, or comes, is a change of the stable API: CHANGELO
     },
     "maskpolicy.data.corpus": {
         *("Labelled", "entity_labels", "find_entities", "find_phrases", "pipeline_identity"),
-        *("TAGS", "ngrams", "spacy_version", "stop_words", "tag_words"),
+        *("TAGS", "content_word", "content_words", "ngrams", "spacy_version", "stop_words"),
+        "tag_words",
     },
     "maskpolicy.data.taskfiles": {
         *("text", "optional", "texts", "block", "records", "alike", "digest"),

@@ -9,7 +9,7 @@ from functools import partial
 import forked
 import pytest
 
-from benchmarks import board, comparison, corpus, gpu, meta, paper_budget, training
+from benchmarks import board, comparison, gpu, meta, paper_budget, training
 from maskpolicy.data import world
 from maskpolicy.experiment import yaml_file
 from maskpolicy.experiment.budgets import resolve_auto
@@ -102,11 +102,3 @@ def test_the_products_of_attention_count_whatever_computes_it():
         setting.model.set_attn_implementation(attention)
         counted.append(training.per_token(setting))
     assert counted[0] == counted[1]
-
-
-def test_a_corpus_whose_training_fails_is_not_measured(monkeypatch, tmp_path):
-    monkeypatch.setattr(corpus, "_SENTENCES", 99)
-    corpus.prepare(tmp_path / "home", 3)
-    (tmp_path / "home" / "model" / "model.safetensors").unlink()
-    with pytest.raises(SystemExit, match=r"model\.safetensors"):
-        corpus._work(tmp_path / "home" / "store", 0.0)

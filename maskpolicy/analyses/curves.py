@@ -13,6 +13,7 @@ from maskpolicy.experiment.definition import untuned
 from maskpolicy.leaderboard.board import by_reason
 from maskpolicy.leaderboard.joined_rows import Gap
 from maskpolicy.leaderboard.results.cell import STEP, TOKENS, Result, Run
+from maskpolicy.leaderboard.results.compatibility import tuned_keys
 from maskpolicy.pipeline.store.artifacts import Store
 
 UNITS = {
@@ -126,7 +127,7 @@ def _line(run: Run, policy: str, task: str, color: int, label: str) -> list[Poin
 def _budgets(result: Result) -> list[Json]:
     """Return the budget of a result's fine-tuning, also without the values that tuning chose."""
     budget = {"finetune": result.config.get("finetune")}
-    return [budget, untuned(budget, result.config.get("tune", {}))]
+    return [budget, untuned(budget, tuned_keys(result))]
 
 
 def steps_of(result: Result) -> int:

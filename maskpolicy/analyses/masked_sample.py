@@ -134,11 +134,15 @@ def rows_of_stages(
     """Return the rows of every intermediate stage, and a note for each that lacks something."""
     found, notes = intermediate_stages(runs, store, every=True)
     rows: list[Json] = []
+    faults: list[ConfigError] = []  # e.g. of a row with a corpus of its own
     for each in found:
         try:
             rows += rows_of(each, store)
-        except StoreError as error:
+        except (ConfigError, StoreError) as error:
             notes.append(f"{each.label}: {error}")
+            faults += [error] if isinstance(error, ConfigError) else []
+    if faults and not rows:
+        raise faults[0]
     return rows, notes
 
 
@@ -181,7 +185,7 @@ def cut_sample(params: Sampling, inputs: Folders, out: Path, run: StageRun) -> N
     write_passages(out / PASSAGES_FILE, rows)
 
 
-@stage("masked-sample", version=2)
+@stage("masked-sample", version=3)
 def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Mask a sample of passages, all examples of each passage in an epoch.
 
@@ -217,7 +221,7 @@ def masked(params: MaskedParams, inputs: Folders, out: Path, run: StageRun) -> N
             if params.pace is not None:
                 steps, size = params.pace
                 at = scale * Order(lengths, size, params.seed).steps_of(items, epoch)
-                shares = at.clip(max=steps - 1) / steps
+                shares = (at % steps) / steps  # what the training never reads is spread over it
             by_place: dict[int, list[Spans]] = {place: [] for place in places.tolist()}
             for i, (place, progress) in enumerate(zip(own.tolist(), shares.tolist(), strict=True)):
                 example = numbers and numbers[i : i + 1]
@@ -326,7 +330,12 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     inputs = _with_columns(row, sampling, store)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {k: key for k, key in inputs.items() if not k.startswith((STATISTICS, "whole"))}
-    read = [available(store, key, name).path for name, key in shown.items()]
+    several = sum(name.startswith(ANNOTATE) for name in shown) > 1  # members with equal columns
+    read = [
+        available(store, key, name).path
+        for name, key in shown.items()
+        if not (several and name.startswith(ANNOTATE))
+    ]
     return Sample(**vars(open_masked(read, folder, room)), row=row)
 
 

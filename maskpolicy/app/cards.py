@@ -23,7 +23,7 @@ from maskpolicy.models.model_kinds import MODEL_KINDS
 from maskpolicy.pipeline.stages.params import FinetuneParams, IntermediateParams
 from maskpolicy.pipeline.stages.training_text import VALIDATION_FACT
 from maskpolicy.plugins import hooks
-from maskpolicy.plugins.discovery import plugin_of_run
+from maskpolicy.plugins.discovery import changed_since, plugin_of_run
 
 _DATA_SETS = {"world": "maskpolicy-world-{}", "files": "local-files-{}"}  # not names on the Hub
 _NAMES = {"world": "{} (world)", "files": "{} (local files)"}
@@ -174,7 +174,13 @@ def _trained(history: ModelHistory) -> str:
     text = ""
     if history.policy is not None:
         try:
-            summary = f" ({plugin_of_run('policy', history.policy).summary.rstrip('.')})"
+            entry = plugin_of_run("policy", history.policy)
+            code = history.manifest["record"]["params"].get("code")
+            changed = changed_since(entry, code) if code else []
+            if changed:
+                files = ", ".join(changed)
+                log.warning("the model card does not describe the policy: %s changed", files)
+            summary = "" if changed else f" ({entry.summary.rstrip('.')})"
         except ConfigError as error:  # its plugin is not loaded
             log.warning("the model card does not describe the policy: %s", error)
             summary = ""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -343,12 +344,15 @@ class Runs:
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
-        """Return the leaderboard as an HTML table, for notebooks."""
+        """Return the leaderboard as an HTML table, and what it means, for notebooks."""
         from pandas import DataFrame, option_context
 
         head, body = report.cells(self.board)
+        above = self.board.given.above if self.board.given else ()
+        lines = [*above, *report.legend(self.board, body), *self.board.notes]
         with option_context("display.max_colwidth", None):
-            return str(DataFrame(body, columns=list(head)).to_html(index=False))
+            table = DataFrame(body, columns=list(head)).to_html(index=False)
+        return table + "".join(f"<p>{escape(line)}</p>" for line in lines)
 
     def _check_apart(self, path: Path, option: str, *, may_replace: bool = True) -> None:
         """Raise ConfigError if another board than the run's own would replace that one."""

@@ -140,6 +140,7 @@ def board(
     def no_store() -> NoReturn:
         raise ConfigError("given scores have no store, so there are neither masks nor analyses")
 
+    frame = frame.collect() if hasattr(frame, "collect") else frame  # a polars LazyFrame
     pandas_frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
     if not hasattr(pandas_frame, "columns"):
         raise ConfigError(
@@ -266,7 +267,7 @@ def pretrain(
     held_out = _texts(validation, "validation")
     block = policy_blocks.named(policy, "policy")
     own = [
-        f"policy.{key}={json.dumps(value, default=_plain)}"
+        f"policy.{key}={json.dumps(value, default=_plain, ensure_ascii=False)}"
         for key, value in block.items()
         if key != "name"
     ]

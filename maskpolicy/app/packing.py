@@ -18,7 +18,7 @@ from typing import Any, Literal
 from maskpolicy.app.contents import CONTENTS
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, DataError, MaskpolicyError
-from maskpolicy.core.files import PART, locked, part_of, remove_parts, writing_to
+from maskpolicy.core.files import FULL, PART, locked, part_of, remove_parts, writing_to
 from maskpolicy.leaderboard.results.cell import read_run
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
@@ -231,6 +231,8 @@ def _unpacked(file: Path, target: Path) -> list[Path]:
                     raise DataError(f"{file}: do not use it: {entry.filename!r} leads outside")
             packed.extractall(target)  # which writes links as files, and no more than file_size
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, *_BROKEN) as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise
         raise DataError(f"{file}: cannot be read as a zip file: {error}") from error
     runs = sorted(each.parent for each in target.glob("*/results") if each.is_dir())
     if not runs:

@@ -29,6 +29,11 @@ def _screen() -> type[Console]:
     from maskpolicy.experiment.yaml_file import CONTROLS
 
     class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            if not self.stderr:  # a run goes on without its progress
+                super().on_broken_pipe()
+
         def render(self, *args: Any, **kwargs: Any) -> Any:
             for text, style, control in super().render(*args, **kwargs):
                 yield Segment(text if control else CONTROLS.sub("\ufffd", text), style, control)

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from maskpolicy.app import packing
 from maskpolicy.app.packing import OpenedRuns
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, StoreError
 from maskpolicy.core.files import check_folder, claim_folder, slug, write_file
 from maskpolicy.leaderboard import stored_board
 from maskpolicy.leaderboard.board import Board
@@ -16,6 +16,8 @@ from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.page import save_forms, site_index
 from maskpolicy.leaderboard.results import verification
 from maskpolicy.leaderboard.results.cell import read_run
+
+OURS = b'<meta name="generator" content="maskpolicy">'  # in the head of a site's index
 
 
 def write(
@@ -33,6 +35,8 @@ def write(
     files, and DataError for no run and no board, and unless `unverified` for a fault of digests.
     """
     check_folder(out, (site_index.INDEX,))
+    if (index := out / site_index.INDEX).is_file() and OURS not in index.read_bytes():
+        raise StoreError(f"{index}: is another page, which would be replaced: choose another --out")
     entries, names = list[site_index.Entry](), {site_index.INDEX}
     with TemporaryDirectory() as home:
         made = Path(home)

@@ -1,7 +1,8 @@
-"""Write a row's answers as BabyLM's evaluation pipeline does, for an entry to the challenge."""
+"""Write a row's answers as BabyLM's evaluation pipeline of 2025 does, for an entry to it."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,9 @@ ZERO_SHOT = {  # our task -> its benchmark in an entry, and the folder and the d
 }
 GLUE = ("boolq", "mnli", "mrpc", "multirc", "qqp", "rte", "wsc")
 OTHERS = ("entity_tracking", "wug_adj", "wug_past", "comps", "reading", "aoa")
+FAST_OTHERS = ("entity_tracking", "wug_adj", "wug_past", "reading")
 MAIN, FAST = "main", "fast_eval_results"
+log = logging.getLogger(__name__)
 
 
 def write(
@@ -37,18 +40,32 @@ def write(
     A run with checkpoints has answered the fast sets; each checkpoint has a folder. A run without
     has answered the full sets; its folder is "main". Returns the path of the JSON, and the
     benchmarks that it lacks, or parts of them as "glue/rte". Raises ConfigError if no run has the
-    row or a task of the pipeline, and DataError if a folder with BLiMP's data is missing.
+    row or a task of the pipeline, or if the answers are not those of one model to whole tasks, and
+    DataError if a folder with BLiMP's data is missing.
     """
     entry: dict[str, Any] = defaultdict(dict)
     fast: dict[str, list[Json]] = defaultdict(list)
+    made: dict[str, str] = {}  # by the folder or model of some answers: the run and task
     backend = ""
     for run in runs:
         for cell in _cells(run, row, seed):
-            task = cell.config["task"]["name"]
-            backend = _backend(cell) if task in ZERO_SHOT else backend
+            task, where = cell.config["task"]["name"], f"{cell.task} of {run.folder}"
+            limit = cell.config["task"].get("limit") or {}
+            if limit.get("test") or limit.get("group"):
+                raise ConfigError(f"{where}: an entry needs all examples: run it without `limit`")
+            own = _backend(cell) if task in ZERO_SHOT else backend
+            if backend not in ("", own):
+                raise ConfigError(f"{where}: has choose: {own}, and an entry has one: {backend}")
+            backend = own
+            models = [cell.stage_key(kind) for kind in ("intermediate", "general")]
+            first = made.setdefault(f"model {models}", where)
+            if first != next(iter(made.values())):
+                raise ConfigError(f"{where}: is of another model than {next(iter(made.values()))}")
             for revision, path in _answers(run, cell, store):
-                answered = _answered(cell, path)
+                answered = _answered(cell, path, is_fast=revision != MAIN)
                 place, benchmark = _place(task, backend, is_fast=revision != MAIN)
+                if (other := made.setdefault(f"{revision}/{place}", where)) != where:
+                    raise ConfigError(f"{where}: {other} has the same task: run one of the two")
                 content = {
                     name: {
                         "predictions": [
@@ -70,7 +87,7 @@ def write(
     benchmarks = [benchmark for benchmark, _, _ in ZERO_SHOT.values()]
     whole = {**entry, **({FAST: fast} if fast else {})}
     lacking = [name for name in (*benchmarks, "glue", *OTHERS, FAST) if name not in whole]
-    for name, parts in (("glue", GLUE), (FAST, benchmarks)):
+    for name, parts in (("glue", GLUE), (FAST, (*benchmarks, *FAST_OTHERS))):
         lacking += [f"{name}/{part}" for part in parts if part not in whole.get(name, parts)]
     path = out / f"all_full_preds_and_fast_scores_{backend or 'mlm'}.json"
     write_file(path, json_bytes(whole))
@@ -83,7 +100,10 @@ def _cells(run: Run, row: str, seed: int | None) -> Iterator[Result]:
     for cell in cells:
         is_known = cell.config["task"]["name"] in (*ZERO_SHOT, *GLUE)
         if cell.seed == cells[0].seed and is_known and cell.metrics is not None:
-            yield cell
+            if cell.config["task"].get("choose") == "within_word_l2r":
+                log.warning("%s: left out, as the pipeline does not score so", cell.task)
+            else:
+                yield cell
 
 
 def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]:
@@ -131,7 +151,7 @@ Answered: TypeAlias = Mapping[str, Sequence[tuple[Json, float]]]
 """By paradigm, domain or task: the answer to each example, and its score."""
 
 
-def _answered(cell: Result, path: Path) -> Answered:
+def _answered(cell: Result, path: Path, *, is_fast: bool) -> Answered:
     """Return the answers in a file: sentences, or numbers of labels."""
     task = cell.config["task"]["name"]
     labels = sources.facts(find_plugin("task", task)).labels
@@ -139,12 +159,12 @@ def _answered(cell: Result, path: Path) -> Answered:
     for row in predictions.rows(path):
         name, said = row["group"] if task in ZERO_SHOT else task, row["prediction"]
         answers[name].append((said if task in ZERO_SHOT else labels.index(said), row["score"]))
-    for name, place, sentence in _equal(cell):
+    for name, place, sentence in _equal(cell, "fast" if is_fast else "filtered"):
         answers[name].insert(place, (sentence, 1.0))
     return answers
 
 
-def _equal(cell: Result) -> Iterator[tuple[str, int, str]]:
+def _equal(cell: Result, edition: str) -> Iterator[tuple[str, int, str]]:
     """Yield paradigm, place and sentence of BLiMP's rows with two equal sentences.
 
     The run left them out, but the pipeline needs an answer, and counts any as right.
@@ -160,7 +180,11 @@ def _equal(cell: Result) -> Iterator[tuple[str, int, str]]:
         )
     task = sources.task(TaskBlock(block["name"], block["name"], {}, data=block["data"]))
     counts: Counter[str] = Counter()
-    for row in sources.find_split(task, "test", folder).rows:
+    source = sources.find_split(task, "test", folder)
+    wanted = f"{ZERO_SHOT[block['name']][2]}_{edition}"
+    if wanted not in (found := source.files[0].parent.name, folder.name):
+        log.warning("%s: was read from %s, but numbers are those of %s", cell.task, found, wanted)
+    for row in source.rows:
         if not row.error:
             name = row.value.get("UID") or row.file
             good, bad = (row.value.get(key) for key in ("sentence_good", "sentence_bad"))

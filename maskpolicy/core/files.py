@@ -309,12 +309,22 @@ def relative_paths(value: Json, home: Path) -> Json:
     A path near the folder `home` becomes relative to it; any other is reduced to its name.
     """
     if isinstance(value, str):
-        return _ABSOLUTE.sub(lambda match: _relative(match[0], home), value)
+        return _ABSOLUTE.sub(lambda match: _relative(match[0], home), _near(value, home.resolve()))
     if isinstance(value, list | tuple):
         return [relative_paths(each, home) for each in value]
     if isinstance(value, dict):
         return {key: relative_paths(each, home) for key, each in value.items()}
     return value
+
+
+def _near(text: str, home: Path) -> str:
+    """Return text in which folders that hold `home` are relative to it, whatever their names."""
+    for parent in (home, *home.parents):
+        if len(parent.parts) > 2 and f"{parent}/" in text:
+            up = os.path.relpath(parent, home)
+            begin = re.compile(rf"(?<![\w./~:<-])(?:file://)?{re.escape(str(parent))}/")
+            text = begin.sub("" if up == "." else f"{up}/", text)
+    return text
 
 
 def _relative(path: str, home: Path) -> str:

@@ -55,8 +55,8 @@ class Training:
     # seconds between resumable checkpoints, but at least 50 times the seconds to write one
     checkpoint_every: Positive = schema.unkeyed(60.0)
     seed: Seed = 0  # seed of all random draws; fine-tuning uses the file's `seeds` instead
-    # steps between two evaluations, on dev (fit, fine-tuning) or on the text of `pretrain
-    # --validation`; 0: none
+    # steps between two evaluations, on dev (fit, fine-tuning), whose best weights are kept, or on
+    # the text of `pretrain --validation`; 0: none
     eval_every: Steps = 0
     patience: Steps = 0  # evaluations without improvement before stopping; 0: never
 

@@ -38,7 +38,7 @@ from maskpolicy.experiment.definition import (
     Tracker,
 )
 from maskpolicy.experiment.task_kinds import is_zero_shot
-from maskpolicy.plugins import discovery
+from maskpolicy.plugins import discovery, hooks
 from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
 
 log = logging.getLogger(__name__)
@@ -285,6 +285,8 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
                 raise written.placed(error) from None
             learned_policies.warn_of_long_warmups(each, row.place)
             _warn_of_long_warmups(made, each, row.place)
+            if model.is_scratch and not made.general.steps:
+                _warn_of_random_weights(each, row.place)
             if needs_contrast and policy_blocks.compares_corpora(each):
                 raise ConfigError(
                     f"{row.place}: {each.name} compares the corpus with general text: set "
@@ -294,6 +296,17 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
         place = at(at(made.where, "general"), "policy")
         text = made.general_text or model_and_corpus.OF_WORLD
         model_and_corpus.check_columns(made.general_policy, text, world, place)
+
+
+def _warn_of_random_weights(row: PolicyBlock, where: str) -> None:
+    """Log a warning for each policy that reads a model which has learned nothing yet."""
+    for leaf, place in policy_blocks.leaf_blocks(row, where):
+        if hooks.FIT.of(leaf.policy) and not leaf.fields.get("train_on"):
+            log.warning(
+                "%s: %s reads the model, and its weights are random: set general.steps, or remove "
+                "the row",
+                *(place, leaf.name),
+            )
 
 
 def _warn_of_long_warmups(made: Experiment, row: PolicyBlock, where: str) -> None:

@@ -33,6 +33,7 @@ from maskpolicy.plugins.registry import (
     Registered,
     depends,
     gives_examples,
+    is_builtin,
     policy_name,
 )
 
@@ -308,9 +309,10 @@ def _check_schedules(policy: Any, where: str) -> None:
         is_drawn = by_select and isinstance(value, Distribution)
         if name != hooks.MEMBERS.name and not is_drawn and _follows(value):
             why = "is nested" if by_select else f"is read {read}"
+            own = "" if by_select or is_builtin(policy) else ", or name the field in only_select"
             raise ConfigError(
                 f"{at(where, name)}: {why}, so it cannot follow a schedule or a distribution: give "
-                "a number"
+                f"a number{own}"
             )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from maskpolicy.core import schema
 from maskpolicy.core.errors import ConfigError, unknown
-from maskpolicy.core.schema import Count, NotNegative, Range, Share, Steps, omitted
+from maskpolicy.core.schema import Count, Range, Share, Steps, omitted
 
 ASKED = (
     *("place of birth", "year of birth", "place of death"),
@@ -58,7 +58,8 @@ class Settings:
     relations: tuple[str, ...] = ()  # names of the relations to ask for; empty: all
     others: tuple[str, ...] = ()  # names of the relations that no task asks for; empty: all
     questions: Count = 1  # TriviaQA wordings for each fact
-    skew: NotNegative = 0.0  # a pool's value of rank r is drawn in proportion to r ** -skew
+    # a pool's value of rank r is drawn in proportion to r ** -skew
+    skew: Annotated[float, Range(ge=0, le=5)] = 0.0
     # share of the tasks' subjects in the train files
     train_share: Annotated[float, Range(gt=0, lt=1)] = 0.5
     name_parts: Steps = 0  # given names and surnames each; 0: four full names for each subject

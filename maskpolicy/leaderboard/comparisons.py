@@ -38,10 +38,16 @@ ONE_GROUP = "all examples share one paragraph or document"
 SAME = "the difference is the same for every seed and every group of examples"
 _MOST = 1000.0  # points of a detectable difference; more than 100 cannot occur
 NO_ANSWERS = "the folder of results has no predictions"
+DIGITS = 4  # after the point, in JSON files
 FEWEST = 3  # seeds, each with its own intermediate run, that a test needs
 Reader = Callable[[Result], CellAnswers | None]
 Cells = Mapping[int, Result | None]
 """The cells of one row and task, by seed."""
+
+
+def points(number: float, sign: str = "") -> str:
+    """Return a number with one decimal, made of DIGITS, so that JSON files give the same text."""
+    return f"{round(number, DIGITS):{sign}.1f}"
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,12 @@ class Estimate:
     @property
     def interval(self) -> str:
         """The interval in words, e.g. "-1.0 to +2.0"."""
-        return f"{self.low:+.1f} to {self.high:+.1f}"
+        return f"{points(self.low, '+')} to {points(self.high, '+')}"
 
     @property
     def finds(self) -> str:
         """The detectable difference in words; one of more than 100 points cannot occur."""
-        return f"±{self.detectable:.1f}" if self.detectable <= 100 else "none"
+        return f"±{points(self.detectable)}" if self.detectable <= 100 else "none"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from maskpolicy.experiment.yaml_file import CONTROLS
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.board import Board, BoardRow, Given, Score, average_label, missing
 from maskpolicy.leaderboard.build import lying_apart, needs_steady_runs
-from maskpolicy.leaderboard.comparisons import FEWEST, Comparison, Versus
+from maskpolicy.leaderboard.comparisons import FEWEST, Comparison, Versus, points
 from maskpolicy.leaderboard.given_tests import ALL, Pairs, Task, compare_all, judged
 from maskpolicy.leaderboard.joined_rows import ABSENT, Gap
 from maskpolicy.leaderboard.results.cell import Result, Run
@@ -85,6 +85,7 @@ def build_board(
     board = _Scored(tasks, systems, numbers, systems.index(base), unit, found)
     rows = board.rows(order)
     told("ranks")
+    fewer = _left_out(every, codes, len(names["example"])) if shared else []
     gone = [task.name for task in every if not len(task.groups)]
     gone += [name for name in systems if name not in {row.label for row in rows}]
     return Board(
@@ -94,6 +95,7 @@ def build_board(
         notes=(
             *(*notes, *missing(rows, unit), *board.notes()),
             *([f"left out: {listed(gone)}: {_APART}"] if gone else []),
+            *([f"left out, as some system lacks them: {listed(fewer)}"] if fewer else []),
             *(*needs_steady_runs(rows), *lying_apart(rows, unit)),
         ),
         groups={ALL: tuple(task.name for task in tasks)} if len(tasks) > 1 else {},
@@ -216,6 +218,18 @@ def _tasks(
             "examples have scores of all"
         )
     return tasks
+
+
+def _left_out(
+    tasks: Sequence[Task], codes: Mapping[str, NDArray[np.int64]], examples: int
+) -> list[str]:
+    """Return how many of each task's examples are left out, in words."""
+    sizes = np.bincount(np.unique(codes["task"] * examples + codes["example"]) // examples)
+    return [
+        f"{size - len(task.groups)} of {size} examples of {task.name}"
+        for task, size in zip(tasks, sizes.tolist(), strict=True)
+        if len(task.groups) < size
+    ]
 
 
 def _task(
@@ -414,9 +428,9 @@ class _Scored:
         numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
         runs = f"With {numbers} {unit}s, this" if self.draws_seeds else "This"
         ends = dict.fromkeys(
-            f"{least:.1f} points ({task})" for least, task, _ in (finds[0], finds[-1])
+            f"{points(least)} points ({task})" for least, task, _ in (finds[0], finds[-1])
         )
-        middle = f"; median {finds[len(finds) // 2][0]:.1f}" if len(finds) > 2 else ""
+        middle = f"; median {points(finds[len(finds) // 2][0])}" if len(finds) > 2 else ""
         return (
             said,
             f"{runs} board marks a true difference to {base} {chance} if it is at least "

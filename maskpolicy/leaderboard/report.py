@@ -25,7 +25,7 @@ from maskpolicy.leaderboard.board import (
     average_label,
     masked,
 )
-from maskpolicy.leaderboard.comparisons import Comparison, Versus
+from maskpolicy.leaderboard.comparisons import DIGITS, Comparison, Versus
 from maskpolicy.leaderboard.stats import LEVEL, POWER
 from maskpolicy.leaderboard.table import MISSING, SIGNIFICANT, signed, table
 from maskpolicy.leaderboard.table import Table as WholeTable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-_DIGITS = 4
+_SEED_DIGITS = 10  # from which `site` computes means again
 _WIDEST = 32  # characters of a label that the terminal's table keeps together
 _TEST = ("low", "high", "p", "p_holm", "significant", "detectable")
 _ESCAPES = {
@@ -151,7 +151,7 @@ def _majority(board: Board) -> dict[str, float]:
     scores = {task: one.percent for task, one in board.majority.items()}
     means = {average_label(group): board.majority_average(group) for group in board.groups}
     scores |= {title: mean for title, mean in means.items() if mean is not None}
-    return {title: round(score, _DIGITS) for title, score in scores.items()}
+    return {title: round(score, DIGITS) for title, score in scores.items()}
 
 
 def to_pairs(board: Board) -> Table | str:
@@ -229,15 +229,8 @@ def _pair(comparison: Comparison) -> list[str]:
 def to_markdown(board: Board, *, work: bool = False) -> str:
     """Return the board as a Markdown table, followed by facts, notes, tests and ranks."""
     head, body = cells(board, work)
-    shown = board.shown("mean ± standard deviation")
-    about = [f"Percent: {shown} (difference to {markdown.plain(board.compared_with)})."]
-    if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
-        about.append(f"{SIGNIFICANT}: p < {LEVEL} over {board.over}, after Holm.")
-    if any(cell.endswith(" *") for line in body for cell in line[1:]):
-        about.append(rf"\*: a {board.unit} is missing.")
-    if board.majority:
-        about.append(f"{SENTENCE}.")
-    about += map(markdown.plain, board.about_tests)
+    said = legend(board, body)
+    about = [each if each.startswith(SIGNIFICANT) else markdown.plain(each) for each in said]
     facts = description.facts(board)
     about += ["", *(f"* {name}: {markdown.plain(fact)}" for name, fact in facts.items())]
     notes = [f"* {markdown.plain(note)}" for note in board.notes]
@@ -261,6 +254,17 @@ def to_markdown(board: Board, *, work: bool = False) -> str:
         head = [board.noun, *MASKED, "cost"]
         parts += ["", f"{_MASKED}.", "", markdown.plain_table(head, lines, numbers=True)]
     return "\n".join(parts) + "\n"
+
+
+def legend(board: Board, body: Sequence[Sequence[str]]) -> list[str]:
+    """Return what the cells in `body`, and their marks, mean: one line each."""
+    shown = board.shown("mean ± standard deviation")
+    about = [f"Percent: {shown} (difference to {board.compared_with})."]
+    if any(SIGNIFICANT in cell for line in body for cell in line[1:]):
+        about.append(f"{SIGNIFICANT}: p < {LEVEL} over {board.over}, after Holm.")
+    if any(cell.endswith(" *") for line in body for cell in line[1:]):
+        about.append(f"*: a {board.unit} is missing.")
+    return [*about, *([f"{SENTENCE}."] if board.majority else []), *board.about_tests]
 
 
 def to_csv(board: Board, *, work: bool = False) -> str:
@@ -388,12 +392,12 @@ def _amount(row: BoardRow) -> str:
 def _score(score: Score | None) -> Json:
     if score is None:
         return None
-    parts = {name: round(value, _DIGITS) for name, value in score.parts.items()}
+    parts = {name: round(value, DIGITS) for name, value in score.parts.items()}
     return {
         "metric": score.metric,
-        "mean": round(score.mean, _DIGITS),
-        "std": None if score.std is None else round(score.std, _DIGITS),
-        "seeds": {str(seed): _rounded(value) for seed, value in score.seeds.items()},
+        "mean": round(score.mean, DIGITS),
+        "std": None if score.std is None else round(score.std, DIGITS),
+        "seeds": {str(seed): _rounded(value, _SEED_DIGITS) for seed, value in score.seeds.items()},
         "n": score.n,
         "delta": _rounded(score.delta),
         "comparison": comparison_json(score),
@@ -401,9 +405,9 @@ def _score(score: Score | None) -> Json:
     }
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float | None, digits: int = DIGITS) -> float | None:
     """Return a rounded number, without a minus before 0."""
-    return None if value is None else round(value, _DIGITS) + 0.0
+    return None if value is None else round(value, digits) + 0.0
 
 
 def comparison_json(score: Score) -> Json:
@@ -419,12 +423,12 @@ def _comparison(comparison: Comparison, is_significant: bool) -> dict[str, Json]
         "difference": test and _rounded(test.difference),
         "low": test and _rounded(test.low),
         "high": test and _rounded(test.high),
-        "p": test and float(f"{test.p:.{_DIGITS}g}"),
-        "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{_DIGITS}g}"),
+        "p": test and float(f"{test.p:.{DIGITS}g}"),
+        "p_holm": None if comparison.p_holm is None else float(f"{comparison.p_holm:.{DIGITS}g}"),
         "significant": is_significant,
         "seeds": comparison.seeds,
         "groups": test and test.groups,
-        "detectable": test and round(test.detectable, _DIGITS),
+        "detectable": test and round(test.detectable, DIGITS),
         "reason": comparison.reason,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError, cause, listed
 from maskpolicy.core.files import name_of, read_json
+from maskpolicy.core.metrics import per_example
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.given_scores import COLUMNS, NEEDED
 from maskpolicy.plugins.discovery import find_metric
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 PREDICTION, REFERENCE = "prediction", "reference"  # of a file whose answers have no scores yet
 NAMES = (*COLUMNS, PREDICTION, REFERENCE)
+_EMPTY = "holds no scores of single examples"
 _SIGNS = {".csv": ",", ".tsv": "\t"}
 _TABLES = (*_SIGNS, ".parquet", ".jsonl")
 _KNOWN = (
@@ -30,6 +33,8 @@ _KNOWN = (
 )
 # of inspect_ai: correct, partial, incorrect, none
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+_NUMBER = re.compile(r"[-+]\d+|[-+]?\d*\.\d*")  # with a sign or a point
+_WHOLE = re.compile(r"(-?\d+)\.0")  # as pandas writes whole numbers near a missing one
 _BLOCK = 1 << 24  # bytes of a block of a table, which no line may exceed
 _NEED = 100  # bytes of memory for each line of a table, at least
 
@@ -50,16 +55,16 @@ def read_scores(
     import pandas as pd
     from pandas.api.types import union_categoricals
 
-    notes = list[str]()
+    notes, known = list[str](), dict[str, None]()
     try:
-        frames = [_read(path, columns or {}, metric, notes) for path in paths]
+        frames = [_read(path, columns or {}, metric, notes, known) for path in paths]
     except OSError as error:
         raise DataError(f"{error.filename}: cannot be read: {error.strerror}") from None
     for name in dict.fromkeys(name for frame in frames for name in frame if name != "score"):
+        usual = "score" if name == "metric" else _only_run(name, frames, paths)
         for frame in frames:
             if name not in frame and name == "group":
                 frame[name] = frame["task"].astype(str) + " " + frame["example"].astype(str)
-            usual = "score" if name == "metric" else "0"
             texts = frame[name] if name in frame else pd.Series(usual, frame.index)
             frame[name] = texts.astype(str).where(texts.notna()).astype("category")
     joined = {
@@ -67,18 +72,34 @@ def read_scores(
         for name in frames[0]
         if name != "score"
     }
-    scores = joined["metric"].categories if metric else []
+    scores = [*dict.fromkeys([*known, *joined["metric"].categories])] if metric else []
     if metric and not any(metric in (each, each.split(",")[0], f"{each},none") for each in scores):
-        choices = ", ".join(scores)
+        choices = "; ".join(scores)
         raise ConfigError(f"--metric {metric}: no task has this score: choose from {choices}")
     score = pd.concat([frame["score"] for frame in frames], keys=[*map(str, paths)])
     return pd.DataFrame({**joined, "score": score.array}, score.index), notes
 
 
+def _only_run(name: str, frames: Sequence[DataFrame], paths: Sequence[Path]) -> str:
+    """Return the run of files without a column `name`, seed or run: that of all other files."""
+    lacking = [path for path, frame in zip(paths, frames, strict=True) if name not in frame]
+    if not lacking or name not in ("seed", "run"):
+        return "0"
+    columns = [frame[name].dropna().unique() for frame in frames if name in frame]
+    there = {str(each) for column in columns for each in column}
+    if len(there) > 1:
+        raise DataError(f"{lacking[0]}: no column {name}, and other files have one: add it")
+    return next(iter(there), "0")
+
+
 def _read(
-    path: Path, columns: Mapping[str, str], metric: str | None, notes: list[str]
+    path: Path,
+    columns: Mapping[str, str],
+    metric: str | None,
+    notes: list[str],
+    known: dict[str, None],
 ) -> DataFrame:
-    """Return the scores in a file or folder."""
+    """Return the scores in a file or folder; adds to the notes, and to the `known` scores."""
     import pandas as pd
 
     inside = sorted(path.rglob("*")) if path.is_dir() else [path]
@@ -88,10 +109,10 @@ def _read(
         raise DataError(f"{path}: no such file or folder: {_KNOWN}")
     if path.is_file() and path.suffix in _TABLES and not samples:
         return named(_table(path, columns), columns, path, metric)
-    lines = _lm_eval(samples, metric, notes) if samples else _inspect(logs, metric, notes)
-    frame = pd.DataFrame(list(lines))
+    read, files = (_lm_eval, samples) if samples else (_inspect, logs)
+    frame = pd.DataFrame(list(read(files, metric, notes, known)))
     if frame.empty:
-        raise DataError(f"{path}: holds no scores of single examples: {_KNOWN}")
+        raise DataError(f"{path}: {notes[-1] if notes else _EMPTY}: {_KNOWN}")
     return frame
 
 
@@ -126,8 +147,9 @@ def named(
     elif metric and not scores_predictions:
         raise ConfigError(f"{where}--metric {metric}: the table has no column metric: leave it out")
     if scores_predictions:
+        is_chosen = metric is not None or "metric" in frame
         frame["metric"] = frame.get("metric", metric or "exact_match")
-        frame["score"] = _scored(frame, where)
+        frame["score"] = _scored(frame, where, is_chosen=is_chosen)
     for name in NEEDED:
         if name not in frame:
             raise DataError(f"{where}no column {name}: --column {name}=NAME says what it is called")
@@ -151,8 +173,11 @@ def _wanted(columns: Mapping[str, str], there: Sequence[str], where: str) -> dic
     return {name: columns.get(name, name) for name in NAMES if name in columns or name in free}
 
 
-def _scored(frame: DataFrame, where: str) -> list[float]:
-    """Return the scores of predictions by their metrics; raises ConfigError and DataError."""
+def _scored(frame: DataFrame, where: str, *, is_chosen: bool) -> list[float]:
+    """Return the scores of predictions by their metrics; raises ConfigError and DataError.
+
+    Unless the metric `is_chosen`, it must see what distinguishes the references.
+    """
     from pandas import NA
 
     metrics = {name: find_metric(str(name)) for name in frame["metric"].unique()}
@@ -178,8 +203,21 @@ def _scored(frame: DataFrame, where: str) -> list[float]:
         missing = [text for text in texts if text is None or text is NA or text != text]
         if missing or not several:
             raise DataError(f"{place} has no prediction or no reference")
-        found.append(metrics[name].score(str(one), [*map(str, several)]))
+        answer, *references = (_WHOLE.sub(r"\1", str(text)) for text in texts)
+        if not is_chosen and all(map(_is_unseen, references)):
+            raise DataError(
+                f"{place}: exact_match leaves {per_example.normalise(references[0])!r} of the "
+                f"reference {references[0]!r}: choose --metric accuracy, for labels and numbers, "
+                "or --metric exact_match"
+            )
+        found.append(metrics[name].score(answer, references))
     return found
+
+
+def _is_unseen(reference: str) -> bool:
+    """Return whether SQuAD's normalisation removes all of a text, or a number's sign or point."""
+    left = per_example.normalise(reference)
+    return not left or (left.isdigit() and _NUMBER.fullmatch(reference.strip()) is not None)
 
 
 def _table(path: Path, columns: Mapping[str, str]) -> DataFrame:
@@ -296,7 +334,7 @@ def _newest(files: Sequence[tuple[tuple[str, str], Path]], notes: list[str]) -> 
 
 
 def _lm_eval(
-    paths: Sequence[Path], metric: str | None, notes: list[str]
+    paths: Sequence[Path], metric: str | None, notes: list[str], known: dict[str, None]
 ) -> Iterator[dict[str, Json]]:
     """Yield the scores in samples_TASK_TIME.jsonl of lm-evaluation-harness.
 
@@ -321,17 +359,22 @@ def _lm_eval(
                 ) from None
         filters = [each for _, each, _ in rows]
         kept = asked_filter if asked_filter in filters else next(iter(filters), "")
+        for suffix, names in dict.fromkeys((_suffix(each), (*scores,)) for _, each, scores in rows):
+            known |= {f"{each}{suffix}": None for each in names}
         for example, filtered, scores in rows:
             name = asked if asked in scores else next(iter(scores), "")
             if scores and filtered == kept:
                 if _within(about, "higher_is_better", task, name) is False:
-                    raise DataError(
-                        f"{results}: a lower {name} is better, and a board takes the highest score "
-                        "for the best: choose another with --metric"
-                    )
-                shown = name if kept == "none" else f"{name},{kept}"
+                    why = f"a lower {name} is better, and a board takes the highest for the best"
+                    notes.append(f"{task} of {system} is left out: {why}")
+                    break
+                shown = f"{name}{_suffix(kept)}"
                 place = {"system": system, "task": task, "example": f"{task} {example}"}
                 yield {**place, "score": scores[name], "metric": shown}
+
+
+def _suffix(kept: str) -> str:
+    return "" if kept == "none" else f",{kept}"
 
 
 def _within(values: Json, *keys: str) -> Json:
@@ -342,7 +385,7 @@ def _within(values: Json, *keys: str) -> Json:
 
 
 def _inspect(
-    paths: Sequence[Path], metric: str | None, notes: list[str]
+    paths: Sequence[Path], metric: str | None, notes: list[str], known: dict[str, None]
 ) -> Iterator[dict[str, Json]]:
     """Yield the scores in logs of inspect_ai, whose names begin with a time; epochs are seeds."""
     logs = []
@@ -358,6 +401,7 @@ def _inspect(
             for scorer, score in (sample.scores or {}).items():
                 several = score.value if isinstance(score.value, dict) else {"": score.value}
                 scores |= {f"{scorer}/{key}".rstrip("/"): value for key, value in several.items()}
+            known |= dict.fromkeys(scores)
             chosen = metric if metric in scores else next(iter(scores), "")
             if scores:  # a sample that failed has none
                 value = scores[chosen]

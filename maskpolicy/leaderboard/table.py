@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from maskpolicy.core.types import Json
 from maskpolicy.leaderboard.board import Board, BoardRow
-from maskpolicy.leaderboard.comparisons import Comparison
+from maskpolicy.leaderboard.comparisons import Comparison, points
 
 GIVEN = "given the context"  # the group of tasks that are not closed-book
 STEPS = (0.0, 2.0, 5.0, 10.0)  # points of difference at which the colour gets stronger
@@ -135,8 +135,8 @@ class Table:
     def scale(self) -> list[tuple[int, str]]:
         """The steps of colour from worst to best, with the points at which they begin."""
         labels: list[tuple[int, str]] = []
-        for step, points in enumerate(STEPS, 1):
-            end, size = "≥ " if step == len(STEPS) else "", f"{points:g}" if points else ""
+        for step, least in enumerate(STEPS, 1):
+            end, size = "≥ " if step == len(STEPS) else "", f"{least:g}" if least else ""
             labels.append((step, f"{end}+{size}"))
             labels.insert(0, (-step, f"{end.replace('≥', '≤')}−{size}"))
         return labels
@@ -189,8 +189,8 @@ def _cell(board: Board, row: BoardRow, column: Column, best: dict[str, set[str]]
     seeds, against = _dots(board, row, task) if board.seeds > 1 else ("", "")
     guess = board.majority.get(task)
     return Cell(
-        score=f"{score.mean:.1f}",
-        std="" if score.std is None else f"{score.std:.1f}",
+        score=points(score.mean),
+        std="" if score.std is None else points(score.std),
         seeds=seeds,
         against=against,
         best=row.label in best[task],
@@ -229,15 +229,15 @@ def _average(board: Board, row: BoardRow, group: str) -> Cell:
     test = row.averages.get(group)
     significant = test is not None and test.is_significant
     compared = _difference(board.average_delta(row, group), test, significant)
-    return Cell(score=f"{mean:.1f}", guessed=guessed, by_score=f"{mean:.6f}", **compared)
+    return Cell(score=points(mean), guessed=guessed, by_score=f"{mean:.6f}", **compared)
 
 
 def _majority(board: Board, column: Column) -> tuple[str, str]:
     if column.index is None:
         mean = board.majority_average(column.group)
-        return ("" if mean is None else f"{mean:.1f}"), ""
+        return ("" if mean is None else points(mean)), ""
     guess = board.majority.get(board.tasks[column.index])
-    return (f"{guess.percent:.1f}", guess.rule) if guess else ("", "")
+    return (points(guess.percent), guess.rule) if guess else ("", "")
 
 
 def _difference(delta: float | None, comparison: Comparison | None, significant: bool) -> Json:
@@ -255,5 +255,5 @@ def _difference(delta: float | None, comparison: Comparison | None, significant:
 
 def signed(difference: float) -> str:
     """Return a difference in points with its sign; "0.0" if it rounds to zero."""
-    text = f"{difference:+.1f}"
+    text = points(difference, "+")
     return text if float(text) else "0.0"

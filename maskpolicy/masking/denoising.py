@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -214,25 +214,18 @@ def mixed_pairs(
         return parts[0]
     back = np.argsort([i for rows in groups.values() for i in rows])
 
-    def numbers(name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in parts])[back]
+    def joined(values: list[Any]) -> Any:
+        if any(value is None for value in values):
+            return None
+        if isinstance(values[0], int):
+            return sum(values)
+        if isinstance(values[0], Ragged):
+            flat = np.concatenate([each.flat for each in values])
+            return Ragged.cut(flat, np.concatenate([each.lengths for each in values])).take(back)
+        return np.concatenate(values)[back]
 
-    def joined(name: str) -> Ragged:
-        every = [getattr(part, name) for part in parts]
-        flat = np.concatenate([each.flat for each in every])
-        return Ragged.cut(flat, np.concatenate([each.lengths for each in every])).take(back)
-
-    is_aligned = all(part.masked is not None for part in parts)
-    return DenoisingPairs(
-        sources=joined("sources"),
-        targets=joined("targets"),
-        excluded=joined("excluded"),
-        masked=joined("masked") if is_aligned else None,
-        masked_tokens=numbers("masked_tokens"),
-        spans=numbers("spans"),
-        left_out=sum(part.left_out for part in parts),
-        without_room=sum(part.without_room for part in parts),
-    )
+    names = [each.name for each in fields(DenoisingPairs)]
+    return DenoisingPairs(**{name: joined([getattr(p, name) for p in parts]) for name in names})
 
 
 def placed(passages: Sequence[Passage]) -> list[Passage]:

@@ -160,6 +160,9 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
         check_exclusion(encoder.config.model_type, "encoder")
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler.requires_grad_(False)  # without a gradient, it would still decay
+    for name, weight in encoder.named_parameters():
+        if "_global." in name:  # of Longformer: no token has global attention
+            weight.requires_grad_(False)
     drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
         torch.manual_seed(int(drawn))  # another stream than the encoder's weights

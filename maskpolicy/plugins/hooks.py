@@ -123,7 +123,7 @@ EXAMPLES_OF: Hook[Callable[[Sequence[Passage]], Sequence[int] | None] | None] = 
     None,
     "the number of examples of each passage in an epoch, 0 or more; None: always one. The passages "
     "have the columns of `annotate`. A step has `batch_size` examples, in their own random order. "
-    "`select` gets the same random numbers for all examples of a passage",
+    "All examples of a passage get the same random numbers, in `select` and for replacements",
     takes=("passages",),
     gives="Sequence[int] | None",
     needs="select",
@@ -229,8 +229,8 @@ ONLY_SELECT: Hook[Sequence[str]] = Hook(
     "only_select",
     (),
     "names of fields that `select` alone reads: rows that differ in these share what is fitted and "
-    "annotated, if the fields have defaults. A subclass with its own `annotate`, `count` or `fit` "
-    "states them again",
+    "annotated, if the fields have defaults, and these fields may follow a schedule or be drawn. A "
+    "subclass with its own `annotate`, `count` or `fit` states them again",
     form="class variable",
     annotation=tuple[str, ...],
 )

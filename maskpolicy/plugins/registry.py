@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias, TypeVar
 
-from maskpolicy.core import schema
+from maskpolicy.core import keys, schema
 from maskpolicy.core.errors import (
     ConfigError,
     MaskpolicyError,
@@ -423,7 +423,8 @@ def policy_errors(policy: Any, doing: Callable[[], str]) -> Iterator[None]:
 def depends(policy: Any) -> Json:
     """Return what a policy's `depends` returns; raises a `policy_fault` if it fails."""
     with policy_errors(policy, lambda: "depends"):
-        return hooks.DEPENDS.of(policy)()
+        found = hooks.DEPENDS.of(policy)()
+    return keys.plain(found, f"{policy_name(policy)}: depends")
 
 
 def gives_examples(policy: Any) -> bool:

@@ -230,6 +230,13 @@ def test_a_sample_is_masked_as_at_the_steps_that_held_its_passages(ratio, room, 
     assert (without > 0) == (limits is not None)
 
 
+def test_passages_that_no_step_reads_have_the_rates_of_all_steps(tmp_path):
+    how = {"policy": "random", "fields": {"ratio": {"start": 1.0, "end": 0.0}}}
+    found = drawn(tmp_path, **how, pace=(2, 1), sampling=Sampling(draws=20))
+    whole = 20 * small.passages().lengths.sum()  # two steps of one passage, at 100% and 50%
+    assert np.diff(found["spans"].flat).sum() / whole == pytest.approx(0.75, abs=0.02)
+
+
 @dataclass(frozen=True)
 class EachWord:
     """Mask a word in each example, and more tokens before it as the training goes on."""
@@ -364,7 +371,7 @@ def test_what_a_policy_depends_on_is_in_the_key_of_its_sample(tmp_path):
     discovery.load_file(path)
     about = policy_params(policy_block({"name": "told"}, "it", {}))
     params = IntermediateParams(**about, how=Denoising(), spec=SPEC)
-    assert masked_sample.masked_params(params, Sampling(), None, None).depends == ("one", 1)
+    assert masked_sample.masked_params(params, Sampling(), None, None).depends == ["one", 1]
     params = from_json(IntermediateParams, to_json(params))  # as the store keeps them
     call = masked_sample.unchanged_block, params, Run(tmp_path, (), "none"), "its training"
     assert call[0](*call[1:]).name == "told"

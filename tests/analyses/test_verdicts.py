@@ -30,7 +30,7 @@ from maskpolicy.analyses.paper_claims.verdicts import (
 )
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.leaderboard import stats
-from maskpolicy.leaderboard.results.cell import Run
+from maskpolicy.leaderboard.results.cell import Run, read_run
 from maskpolicy.pipeline.store.artifacts import Store
 
 
@@ -146,6 +146,11 @@ def test_one_experiment_in_several_folders_is_one_and_other_settings_are_refused
     foreign = run(tmp_path / "c", {"none": 0.1, "good": 0.8}, first=9, model={"name": "other"})
     with pytest.raises(ConfigError, match=r"differ in model\.name.*give runs of one experiment"):
         verdict(BETTER, runs=[parts[0], foreign], store=store)
+    run(tmp_path / "d", {"none": 0.2, "good": 0.8}, seeds=3)
+    folders.change(tmp_path / "d", "*", config={"intermediate": {"seed": 100}})
+    again = read_run(tmp_path / "d")
+    with pytest.raises(ConfigError, match=r"cannot be joined: give one of them"):
+        verdict(BETTER, runs=[parts[0], again], store=store)
 
 
 def test_tasks_in_several_folders_are_all_in_the_mean_over_tasks(of_runs, tmp_path, store):

@@ -123,6 +123,9 @@ def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path)
     assert row["p (Holm)"] < stats.LEVEL
     with pytest.raises(ConfigError, match=r"corpus\.words: 100 -> 50"):
         analysed(tmp_path, made(0), made(1, "corpus.words=50"))
+    longer = "policies=[none, {name: random, label: long, intermediate: {steps: %d}}, salient-span]"
+    with pytest.raises(ConfigError, match=r"intermediate\.steps: 20 -> 40"):
+        analysed(tmp_path, made(0, longer % 20), made(1, longer % 40))
 
 
 def test_the_command_takes_a_folder_for_each_world_and_writes_to_none(done, refused, tmp_path):

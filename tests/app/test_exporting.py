@@ -237,6 +237,15 @@ def test_a_failed_fast_benchmark_and_a_missing_folder_are_named(home, done, refu
     folders.change(home / "part", "random--ewok--*", error="lost", metrics=None)
     _, err = done("submission", "part", *ROW)
     assert "comps, reading, aoa, fast_eval_results/ewok\n" in err
+    for task, more, said in (
+        ("ewok", {"config": {"task": {"limit": {"test": 5}}}}, "needs all examples"),
+        ("blimp", {"stages": {"intermediate random, run 0": "0" * 64}}, "is of another model than"),
+    ):
+        shutil.copytree("fast", task)
+        folders.change(home / task, f"random--{task}--*", **more)
+        assert said in refused("submission", "full", task, *ROW)
+    shutil.copytree("full", "full2")
+    assert "has the same task: run one of the two" in refused("submission", "full", "full2", *ROW)
     folders.change(home / "part", "random--blimp--*", config={"task": {"data": "/gone"}})
     assert "blimp: the folder /gone is missing: put" in refused("submission", "part", *ROW)
 

@@ -86,6 +86,7 @@ def test_figures_and_pages_are_made(done, tmp_path, monkeypatch):
         assert isinstance(figure, matplotlib.figure.Figure) and figure.axes
     assert done.plot()._repr_png_().startswith(b"\x89PNG")
     table = done._repr_html_()
+    assert "(difference to none).</p>" in table
     assert table.startswith("<table") and "<td>random</td>" in table
     page = done.page(tmp_path / "page.html")
     assert page.read_text().lower().startswith("<!doctype html")

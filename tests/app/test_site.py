@@ -159,6 +159,10 @@ def test_a_board_overwrites_no_other_folder(refused):
     assert "holds other files" in refused("board", "scores.csv", "--out", run)
     assert folders.contents(run) == before
     Path("mine").mkdir()
+    Path("mine/index.html").write_text("<p>my home page")
+    said = refused("site", saved(ROWS, Path("other")), "--out", "mine")
+    assert "mine/index.html: is another page, which would be replaced" in said
+    Path("mine/index.html").unlink()
     for _ in range(2):
         saved(ROWS)
 

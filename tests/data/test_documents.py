@@ -130,7 +130,7 @@ X, SKIP = {"columns": ("x",)}, {"on_error": "skip"}
         ("a.txt", "A.\n\nB.\nC\0D.\n", {}, "line 4: holds a NUL character at character 1: remove"),
         ("a.txt", b"A.\n\xff\n", {}, "line 2: not UTF-8 at byte 0: convert the file to UTF-8"),
         ("a.txt", "A.", X, "plain text has no column 'x'"),
-        ("a.tsv", "id\tbody\n1\tA.\n", {}, "there are id, body: set corpus.column to the text's"),
+        ("a.tsv", "id\tbody\n1\tA.\n", {}, "there are id, body: rename one, or set corpus.column"),
         ("a.csv", b"text,\xe9\nA.,1\n", SKIP, "a.csv, line 1: not UTF-8 at byte 5: convert"),
         ("a.csv", "id;text\n1;A.\n", {}, "there are id;text: separate columns by commas"),
         ("kilt_knowledgesource.json", '{"text": "A."}', {}, "must be a list of texts"),

@@ -69,7 +69,7 @@ def digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def test_a_world_replaces_an_older_one_but_no_file_of_the_user(folder, tmp_path):
+def test_a_world_replaces_an_older_one_but_no_file_of_the_user(folder, tmp_path, monkeypatch):
     new, both = tmp_path / "new", shutil.copytree(folder, tmp_path / "both")
     own = both / "tasks" / "evidence" / "wikipedia" / "Ada.txt"
     own.write_text("mine")
@@ -78,6 +78,12 @@ def test_a_world_replaces_an_older_one_but_no_file_of_the_user(folder, tmp_path)
         world.write(each, out)
     assert own.read_text() == "mine"
     own.unlink()
+    assert digest(both) == digest(new)
+    monkeypatch.setattr("maskpolicy.data.world.create.json_bytes", lambda record: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # the record, so that it stays a part of a world
+        world.write(SMALL, both)
+    monkeypatch.undo()
+    world.write(settings, both)
     assert digest(both) == digest(new)
 
 

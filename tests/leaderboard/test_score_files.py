@@ -17,7 +17,7 @@ import maskpolicy as mp
 from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.leaderboard import report, score_files
 from maskpolicy.leaderboard.given_scores import build_board
-from maskpolicy.leaderboard.score_files import read_scores
+from maskpolicy.leaderboard.score_files import named, read_scores
 
 LINES = [
     {"model": model, "task": "qa", "id": n, "score": float(n % (2 + at) == 0), "kind": f"g{n // 2}"}
@@ -93,7 +93,10 @@ def test_files_with_and_without_seeds_and_groups_are_joined(tmp_path):
         read_scores([tmp_path / "one.csv", tmp_path / "two.csv"], COLUMNS)
     names = {"system": "model", "example": "id"}
     frame, _ = read_scores([tmp_path / "one.csv", tmp_path / "two.csv"], names)
-    assert list(frame["seed"]) == ["3"] * 12 + ["0"] * 12
+    assert list(frame["seed"]) == ["3"] * 24
+    one.assign(seed=[1, 2] * 6).to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(DataError, match=r"two.csv: no column seed, and other files have one"):
+        read_scores([tmp_path / "one.csv", tmp_path / "two.csv"], names)
 
 
 def test_a_column_may_be_called_as_another_name(tmp_path):
@@ -184,7 +187,7 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     normed = board_of(logs, metric="acc_norm")["rows"][0]["scores"]
     assert normed["capitals"]["metric"] == "acc_norm"
     for metric in ("bleu", "exact_match,capital"):  # no score, and no filter of any task
-        with pytest.raises(ConfigError, match="choose from acc, exact_match,whole"):
+        with pytest.raises(ConfigError, match="choose from acc; acc_norm; exact_match,whole; exac"):
             read_scores([logs], metric=metric)
     samples = sorted(logs.rglob("samples_capitals_*.jsonl"))[0]
     older = samples.with_name("samples_capitals_2020-01-01T00-00-00.000000.jsonl")
@@ -194,7 +197,8 @@ def test_real_logs_of_lm_evaluation_harness(evals, tmp_path, refused):
     about = json.loads(results.with_suffix(".json").read_text())
     about["higher_is_better"]["capitals"]["acc"] = False
     results.with_suffix(".json").write_text(json.dumps(about))
-    assert "json: a lower acc is better, and a board takes the highest" in refused("board", logs)
+    notes = board_of(logs)["notes"]
+    assert [n for n in notes if "left out: a lower acc is better" in n] and len(found["rows"]) == 2
     results.with_suffix(".json").write_text(json.dumps({**about, "higher_is_better": [0]}))
     assert len(board_of(logs)["rows"]) == 2
     samples.write_bytes(samples.read_bytes()[:-40])
@@ -242,6 +246,29 @@ def test_a_quote_that_opens_a_text_joins_no_lines_in_silence(tmp_path):
         read_scores([path])
     pd.DataFrame({"prediction": ["a\nb"], "reference": ['a\n"b"']}).to_csv(path, sep="\t")
     assert list(read_scores([path])[0]["score"]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "answers", "right"),
+    [
+        (["", "B"], ["A", "B"], None),  # SQuAD's rules leave nothing of a letter that is an article
+        (["5", "2"], ["-5", "2"], None),
+        (["35", "2"], ["3.5", "2"], None),
+        (["", "Ada"], [["a", "an apple"], "Ada"], [1.0, 1.0]),
+        ([1, 0], [1.0, 1.0], [1.0, 0.0]),
+        (["1", "0"], ["1.0", "0.0"], [1.0, 1.0]),
+    ],
+)
+def test_a_reference_that_the_usual_metric_cannot_see_is_refused(said, answers, right):
+    frame = pd.DataFrame({"prediction": said, "reference": answers, "example": [1, 2]})
+    frame = frame.assign(system="A", task="t")
+    exact = named(frame, {}, metric="exact_match")["score"]
+    if right is None:
+        with pytest.raises(DataError, match="line 1 of the table: exact_match leaves"):
+            named(frame, {})
+        assert named(frame, {}, metric="accuracy")["score"][0] == 0 == 1 - exact[0]
+    else:
+        assert list(named(frame, {})["score"]) == right == list(exact)
 
 
 def test_numbers_and_dates_of_json_lines_are_compared_as_they_are_written(tmp_path):

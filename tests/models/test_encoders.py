@@ -11,7 +11,7 @@ import pytest
 import small
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForPreTraining
 
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising, Detection
@@ -291,6 +291,14 @@ def test_a_pooler_is_neither_trained_nor_decayed():
     module = encoders.training_module(model, MLM, 1, seed=0)
     assert not any("pooler" in name for name in Weights(module, bf16=False).names)
     assert any("pooler" in name for name in module.saved.state_dict())
+
+
+def test_longformers_global_projections_are_neither_trained_nor_decayed():
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    config = AutoConfig.for_model("longformer", **sizes, intermediate_size=16, attention_window=4)
+    module = encoders.training_module(AutoModelForMaskedLM.from_config(config), MLM, 1, seed=0)
+    names = Weights(module, bf16=False).names
+    assert not any("_global" in name for name in names) and any("query" in name for name in names)
 
 
 def test_a_family_without_a_row_is_trained_but_excludes_no_mask(tmp_path):

@@ -263,6 +263,7 @@ def test_patience_ends_a_training_and_the_best_weights_stay():
         progress=lambda number, *_: snapshots.update({number: weights(model)}),
     )
     assert (done["steps"], done["best_step"], done["best_score"]) == (8, 4, 0.9)
+    assert done["loss"] > 0
     assert torch.equal(weights(model), snapshots[4])
 
 

@@ -20,7 +20,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.pipeline import stages as stages_of
-from maskpolicy.pipeline.executors.status import Failed, UnderWay, status_of
+from maskpolicy.pipeline.executors.status import status_of
 from maskpolicy.pipeline.graph import events
 from maskpolicy.pipeline.graph.costs import expected, known_costs
 from maskpolicy.pipeline.graph.events import Event, plan_digest, read_events, recorded, silent
@@ -164,7 +164,12 @@ def test_a_failure_is_shown_with_the_stages_that_it_blocks_until_the_next_run(st
     execute(stages, store)
     found = status(store, *stages)
     (failed,) = found.failed
-    assert failed == Failed("tiny-fail broken", "ValueError: bad luck", HERE, failed.time)
+    assert failed == {
+        "stage": "tiny-fail broken",
+        "error": "ValueError: bad luck",
+        "host": HERE,
+        "time": failed["time"],
+    }
     assert (found.done, found.blocked, found.left) == (1, 1, 0)
     with running(store, *stages):
         assert (status(store, *stages).failed, status(store, *stages).left) == ((), 2)
@@ -187,7 +192,8 @@ def test_running_stages_are_shown_with_their_progress_and_count_for_the_time_lef
             other(Event("started", c))
         assert status(store, *stages).under_way == found.under_way
     since = begun[0]["time"]
-    assert found.under_way == (UnderWay(b.name, HERE, os.getpid(), since, 10, 40, "loss 2.0"),)
+    about = {"stage": b.name, "host": HERE, "pid": os.getpid(), "since": since}
+    assert found.under_way == (about | {"done": 10, "total": 40, "note": "loss 2.0"},)
     assert (found.is_running, found.done, found.left) == (True, 1, 1)
     assert found.seconds == pytest.approx(9000, rel=0.01)
     assert datetime.fromisoformat(since) < datetime.now(UTC)
@@ -271,7 +277,8 @@ def test_a_second_run_is_shown_after_the_first_has_ended(store):
         with running(store, node("a", 1)) as listen:
             first.close()
             listen(Event("started", node("a", 1)))
-            assert [each.stage for each in status(store, node("a", 1)).under_way] == ["tiny-walk a"]
+            (shown,) = status(store, node("a", 1)).under_way
+            assert shown["stage"] == "tiny-walk a"
 
 
 def test_a_training_with_a_checkpoint_takes_the_time_of_its_later_steps(store, tmp_path):

@@ -12,7 +12,12 @@ import pytest
 import small
 from maskpolicy.policies import informask
 from maskpolicy.policies.concepts import Concepts, read_graph
-from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, DifferenceMasking
+from maskpolicy.policies.difference_masking import (
+    ANCHORS,
+    EMBEDDINGS,
+    WORDS_OF,
+    DifferenceMasking,
+)
 from maskpolicy.policies.frequency import Frequency, spread
 from maskpolicy.policies.informask import InforMask, InforMaskRates
 from maskpolicy.policies.pmi import PMI, scores, units
@@ -200,8 +205,13 @@ OF_TWO = replace(small.words("one two three"), words=np.asarray([[0, 2], [2, 3]]
 def test_a_word_has_its_largest_cosine_to_an_anchor(passage, embeddings, anchors, wanted, tmp_path):
     np.save(tmp_path / EMBEDDINGS, np.asarray(embeddings, np.float32))
     np.save(tmp_path / ANCHORS, np.asarray(anchors, np.float64))
+    (tmp_path / WORDS_OF).write_text("[]")
     weights = DifferenceMasking().annotate([passage], tmp_path)["weights"][0]
     assert weights == pytest.approx(wanted)
+    (tmp_path / WORDS_OF).write_text('["loom"]')
+    both = [small.words("LOOM it's")]  # an anchor in any case, and no other word that counts
+    assert DifferenceMasking().annotate(both, tmp_path)["weights"][0][0] == 1
+    assert DifferenceMasking().count(both)["loom"] == DifferenceMasking().count(both)[0] == 1
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_each_phrase_is_masked_as_often_as_a_unit_of_ernie():
 def test_a_pipeline_without_a_parser_or_noun_chunks_is_refused(tmp_path):
     policy = Phrases(spacy_rules.pipeline(tmp_path / "plain"))
     refused(policy.annotate, [passage(WEAVER)], match="has no parser: name another")
-    said = "neither installed nor a folder: run .*; a policy with built-in rules needs none"
+    said = "neither installed nor a folder: run .*; salient-span and temporal need none"
     refused(Phrases("en_core_web_nothing").depends, match=said)
 
 
@@ -253,6 +253,7 @@ FOUR = ([[1, 0], [0, 1], [2, 2], [3, 2.5]], "loom crane wool cloth")  # the mean
         # stop words, numbers and letters are no keywords
         (np.ones((5, 2)), "the 1854 x loom .", 5, [3]),
         (np.ones((3, 2)), "It was .", 5, []),
+        (np.ones((4, 2)), "it's loom's don't loom", 5, [1, 3]),
         (np.zeros((2, 2)), "loom wool", 1, [0]),
     ],
 )

@@ -129,7 +129,7 @@ CONDITION = (
 _DRAWN = ("world.seed", "general.seed")  # settings in which the runs may differ
 
 
-@analysis("worlds", heading="Differences over several worlds", place=40, version=3)
+@analysis("worlds", heading="Differences over several worlds", place=40, version=4)
 @dataclass(frozen=True)
 class Worlds:
     """Differences to the baseline over several worlds, with worlds as a random effect.
@@ -198,7 +198,7 @@ def _check(runs: Sequence[Run]) -> list[str]:
         if lines:
             raise ConfigError(
                 f"{runs[0].folder} and {run.folder} differ in {listed(lines, '; ')}: run the same "
-                "experiment in each world, changing only world.seed"
+                "experiment in each world, changing only world.seed, with budgets in steps"
             )
     if len(runs) < FEWEST:
         return [f"{len(runs)} world{'s'[: len(runs) != 1]}: a test needs {FEWEST}"]
@@ -215,28 +215,32 @@ def _seed(run: Run) -> int | None:
 def _differing(one: Run, other: Run) -> list[str]:
     """Return "key: value -> value" for each setting that differs and is not a world's own."""
     before, after = _settings(one), _settings(other)
-    return [
+    lines = (
         line
-        for name in sorted(before.keys() & after.keys())
-        for line in keys.differences(before[name], after[name], name)
+        for row, name in sorted(before.keys() & after.keys())
+        for line in keys.differences(before[row, name], after[row, name], name)
         if line.partition(": ")[0] not in _DRAWN
-    ]
+    )
+    return [*dict.fromkeys(lines)]
 
 
-def _settings(run: Run) -> dict[str, Json]:
-    """Return the dependencies of a run's results by name, without those specific to a world.
+def _settings(run: Run) -> dict[tuple[str, str], Json]:
+    """Return what each row's results depend on, by row and name, but for what a world decides.
 
     Values that tuning chose are left out, because each world has its own dev examples.
     """
-    found: dict[str, Json] = {}
+    found: dict[tuple[str, str], Json] = {}
     for result in run.results:
-        tune = result.config.get("tune", {})
+        tune = compatibility.tuned_keys(result)
         for name, part in compatibility.parts(result).items():
             if not name.startswith("seed "):
                 block = compatibility.without(part, name, tune).settings
-                own = isinstance(block, dict) and name == result.task
-                found[name] = {k: v for k, v in block.items() if k != "n"} if own else block
-        found[f"policy of {result.policy}"] = untuned(result.config.get("policy", {}), tune)
+                if isinstance(block, dict) and name == result.task:
+                    block = {k: v for k, v in block.items() if k != "n"}
+                found[result.policy, name] = block
+        found[result.policy, f"policy of {result.policy}"] = untuned(
+            result.config.get("policy", {}), tune
+        )
     return found
 
 

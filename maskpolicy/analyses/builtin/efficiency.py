@@ -107,7 +107,7 @@ _CHECKPOINTS_COLUMNS = (
 )
 
 
-@analysis("checkpoints", heading="Scores over time or tokens", place=130, version=2)
+@analysis("checkpoints", heading="Scores over time or tokens", place=130, version=3)
 @dataclass(frozen=True)
 class CheckpointScores:
     """Score of fine-tuned checkpoints over pre-training time (Meng et al. 2024).
@@ -126,10 +126,10 @@ class CheckpointScores:
         costs = {id(point): cost(point, found, store) for point in found}
         rows = [_about(point) | costs[id(point)] for point in found]
         unknown = sorted({p.label for p in found if costs[id(p)][self.over] is None})
-        why = lacking(store, "its intermediate stage, which records its seconds,")
+        why = lacking(store, f"its intermediate stage, which records its {self.over},")
         notes += [f"{label}: {why}" for label in unknown]
         lines = panels(found, UNITS[self.over], lambda point: costs[id(point)][self.over])
-        partial = bool(unknown)
+        partial = any(None in each.values() for each in costs.values())
         return Findings.of_runs(runs, _CHECKPOINTS_COLUMNS, rows, notes, lines, partial=partial)
 
 
@@ -170,7 +170,12 @@ class Figure3:
         if self.probes:
             probed, missing = accuracies(runs, store)
             numbers |= _of_probes(probed, runs)
-        costs = {(one.run, one.policy, one.steps): cost(one, found, store) for one in found}
+        costs: dict[tuple[str, str, int], dict[str, float | None]] = {}
+        for one in found:  # a task whose last cells failed does not know them
+            own = cost(one, found, store)
+            known: dict[str, float | None] = {k: v for k, v in own.items() if v is not None}
+            place = (one.run, one.policy, one.steps)
+            costs[place] = {"seconds": None, "tokens": None} | costs.get(place, {}) | known
         differences = over_runs.differences(
             {place: known for place, known in numbers.items() if place[-1]}, runs
         )

@@ -184,7 +184,7 @@ def _figures(evidences: Evidences) -> list[Figure]:
             plots = table.plots if table else ()
             kept = tuple(plot for plot in plots if figure.panels in getattr(plot, "title", ""))
             if kept:
-                given = figure.settings.items()
+                given = {**evidences.settings.get(figure.analysis, {}), **figure.settings}.items()
                 settings = "".join(f" {key}={json.dumps(value)}" for key, value in given)
                 about = f"maskpolicy analyze {figure.analysis} {run.name}{settings}"
                 found.append(Figure(figure.title, about, kept))

@@ -108,7 +108,7 @@ TARGET = "target"  # the column of the target form, for a general objective with
 
 
 @analysis(
-    "forgetting", heading="What the model forgot of its general training", place=80, version=2
+    "forgetting", heading="What the model forgot of its general training", place=80, version=3
 )
 @dataclass(frozen=True)
 class Forgetting:
@@ -155,7 +155,9 @@ class Forgetting:
             losses.setdefault(target, []).append(np.array(pair, np.float64))
         for target, pairs in losses.items():
             named = {"policy": row.label, "stage": row.number, TARGET: target}
-            yield {**named, **_difference(*np.concatenate(pairs, axis=-1))}
+            alike = len({pair.shape for pair in pairs}) == 1  # batches of the same passages
+            whole = np.sum(pairs, axis=0) if alike else np.concatenate(pairs, axis=-1)
+            yield {**named, **_difference(*whole)}
 
     def _objectives(self, row: IntermediateStage, store: Store) -> Iterator[_Objective]:
         """Yield each objective that the general model was trained on, with its target form.

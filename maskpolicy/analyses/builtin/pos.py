@@ -50,8 +50,14 @@ class PartsOfSpeech(Sampling):
         rows: list[Json] = []
         shares: dict[str, list[float]] = {}
         corpora: dict[str, list[float]] = {}
+        faults: list[ConfigError] = []  # e.g. of a row with a corpus of its own
         for each in found:
-            tags = tagged(each, self.sampling, self.pipeline, store).flat
+            try:
+                tags = tagged(each, self.sampling, self.pipeline, store).flat
+            except ConfigError as error:
+                notes.append(f"{each.row.label}: {error}")
+                faults.append(error)
+                continue
             whole = _share(np.bincount(tags, minlength=len(TAGS)))
             whole = corpora.setdefault(each.row.corpus, whole)
             counts = np.bincount(tags[_masked_words(each)], minlength=len(TAGS))
@@ -61,8 +67,11 @@ class PartsOfSpeech(Sampling):
                 for name, share, every, n in zip(TAGS, own, whole, counts.tolist(), strict=True)
                 if n or every
             ]
+        if faults and not rows:
+            raise faults[0]
+        found = [each for each in found if each.row.label in shares]
         rows += (means := _means(found, shares))
-        partial = missing or self.pipeline is not None  # a pipeline may change
+        partial = missing or bool(faults) or self.pipeline is not None  # a pipeline may change
         columns = OVER_RUNS if means else COLUMNS
         panel = _panel(found, shares, corpora)
         return Findings(columns, tuple(rows), tuple(notes), (panel,), partial=partial)
@@ -128,7 +137,7 @@ class TagsParams:
     masking: int  # version of the stage "intermediate"
 
 
-@stage("tags", version=2)
+@stage("tags", version=3)
 def tags(params: TagsParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Tag the words of a sample."""
     passages = Passages.open(inputs["corpus"])

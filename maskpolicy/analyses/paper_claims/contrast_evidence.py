@@ -201,6 +201,8 @@ class Evidences:
                 f"{pair} differ in {listed(lines, '; ')}: give runs of one experiment "
                 f"{experiment!r} only"
             )
+        if len({draft.label for draft in drafts}) < len(drafts):
+            raise ConfigError(f"the runs of {experiment!r} cannot be joined: give one of them")
         return drafts
 
 

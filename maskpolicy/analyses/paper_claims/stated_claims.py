@@ -158,7 +158,7 @@ MENG_2024 = (
         Measured(
             *("mae-lm", "MAE-LM", "rank", "value", 1.0, "ranks"),
             where={"set": "gap", "layer": NEAREST, "tau": 0.9, "centred": False},
-            resolution=2**0.5,  # a difference of two ranks
+            resolution=2.0,  # a difference of two differences of ranks
             direction=LOWER,
         ),
     ),
@@ -210,7 +210,7 @@ FURTHER = (
             where=_PRETRAINED,
             reduce="last",
             along="layer",
-            resolution=1.0,
+            resolution=2**0.5,  # a difference of two ranks
             if_present=True,
         ),
     ),

@@ -142,13 +142,15 @@ def submission(
     store: RunStoreOptions,
     plugin: Plugins = None,
 ) -> None:
-    """Write a row's answers to BabyLM's tasks as its pipeline does, and the JSON of an entry."""
+    """Write a row's answers to BabyLM's tasks as its pipeline of 2025 does, and an entry's JSON."""
     from maskpolicy.app import packing
     from maskpolicy.app import submission as entries
     from maskpolicy.leaderboard.results.cell import read_run
 
     if Path(name).name != name:
         raise ConfigError(f"--name {name}: name a folder in that of --out, without a slash")
+    if Path(name).stem != name:
+        raise ConfigError(f"--name {name}: the pipeline cuts names at the last dot: leave dots out")
     discovery.load_files(plugin or (), fresh=True)
     with packing.opened(runs) as opened:
         artifacts = store.open(opened.kept)

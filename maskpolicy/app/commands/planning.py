@@ -258,12 +258,12 @@ def status(
         return
     screen.print(f"plan {state.plan}")
     for stage in state.under_way:
-        share = f": {stage.done} of {stage.total}" if stage.total else ""
-        more = f", {stage.note}" if stage.note else ""
-        where = f"by the command on {stage.host} (process {stage.pid}) since {stage.since}"
-        screen.print(f"… {stage.stage} {where}{share}{more}", soft_wrap=True)
+        share = f": {stage['done']} of {stage['total']}" if stage["total"] else ""
+        more = f", {stage['note']}" if stage["note"] else ""
+        where = "by the command on {host} (process {pid}) since {since}".format_map(stage)
+        screen.print(f"… {stage['stage']} {where}{share}{more}", soft_wrap=True)
     for failed in state.failed:
-        screen.print(f"✗ {failed.stage} at {failed.time}: {failed.error}", soft_wrap=True)
+        screen.print("✗ {stage} at {time}: {error}".format_map(failed), soft_wrap=True)
     counts = {
         "done": state.done,
         "under way": len(state.under_way),

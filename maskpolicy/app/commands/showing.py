@@ -199,6 +199,8 @@ def _masking(
             "%s masks by what the model in training predicts: shown %s", policy, preview.UNLEARNED
         )
     if of_run is None:
+        if hooks.reads_statistics(block.policy):
+            log.info("%s: counts are those of the embedded world: --run RUN has its own", policy)
         return preview.Masking.of(block, model_name, artifacts, language or ENGLISH)
     tokenizer = (
         load_tokenizer(str(of_run.tokenizer))
@@ -273,9 +275,9 @@ def gallery(
     where = "the statistics of the embedded world where a policy reads some, and this text"
     typer.echo(
         "# Every policy on one passage\n\n"
-        f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {text}\n"
+        f"Written by `maskpolicy gallery`. {about}, {where}:\n\n> {' '.join(text.split())}\n"
     )
-    cells = [[f"`{row}`", f"`{each.source}`", _target(each)] for row, each in masked.items()]
+    cells = [[f"`{row}`", _code(each.source), _target(each)] for row, each in masked.items()]
     typer.echo(markdown.table(["policy", "source", "target"], cells))
     asking = [f"`{row}`" for row, b in blocks.items() if hooks.REANNOTATE.of(b.policy)]
     if asking:
@@ -306,7 +308,13 @@ def _lacking(name: str) -> str:
 def _target(masked: MaskedText) -> str:
     if masked.target == masked.text:
         return "the full text"
-    return f"`{masked.target}`" if masked.target else "nothing"
+    return _code(masked.target) if masked.target else "nothing"
+
+
+def _code(text: str) -> str:
+    """Return text as code in a cell of a table in Markdown."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{' '.join(text.split())}{fence}"
 
 
 def _draw(masked: Mapping[str, MaskedText], file: Path) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from maskpolicy.core.lazy import offers
 
 if TYPE_CHECKING:
+    from maskpolicy.data.corpus.segmentation import content_word as content_word
+    from maskpolicy.data.corpus.segmentation import content_words as content_words
     from maskpolicy.data.corpus.segmentation import ngrams as ngrams
     from maskpolicy.data.corpus.segmentation import spacy_version as spacy_version
     from maskpolicy.data.corpus.segmentation import stop_words as stop_words

@@ -38,6 +38,7 @@ _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # J, U.S, a.m
 _WORD_BEFORE = re.compile(r"[^\s\"'“‘«‹„‚(\[—–-]*$")
 _FIRST_WORD = re.compile(r"[^\s.,;:!?'’\"”)]+")
 _LONGEST = 30  # characters of an abbreviation
+_CONTRACTED = re.compile(r"(^won't|^can't|^ain't|^shan't|n't|'(re|s|d|ll|t|ve|m))$")
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,21 @@ def stop_words(language: str) -> frozenset[str]:
     from spacy.util import get_lang_class
 
     return frozenset(get_lang_class(language).Defaults.stop_words)
+
+
+def content_word(word: str, language: str) -> str:
+    """Return a word in lower case without a contraction ("'s", "n't"); "" if it is a stop word.
+
+    "" also stands for contractions whose first word has another form ("won't").
+    """
+    form = _CONTRACTED.sub("", word.lower().replace("’", "'"))
+    return "" if form in stop_words(language) else form
+
+
+def content_words(passage: Passage) -> list[str]:
+    """Return the `content_word` of each word of a passage; "" for what has no letter."""
+    words = (content_word(word, passage.language) for word in passage.texts(passage.words))
+    return [word if any(map(str.isalpha, word)) else "" for word in words]
 
 
 def spacy_version() -> str:

@@ -86,7 +86,7 @@ def pipeline_identity(pipeline: str | None) -> dict[str, Json]:
     except (metadata.PackageNotFoundError, ValueError):
         raise ConfigError(
             f"spaCy pipeline {pipeline!r} is neither installed nor a folder: run "
-            f"`python -m spacy download {pipeline}`; a policy with built-in rules needs none"
+            f"`python -m spacy download {pipeline}`; salient-span and temporal need none"
         ) from None
 
 
@@ -153,7 +153,7 @@ def tag_words(passages: Iterable[Passage], pipeline: str) -> Iterator[NDArray[np
     for doc, passage in load_pipeline(pipeline).pipe(texts, as_tuples=True):
         if len(doc) and not doc.has_annotation("POS"):
             raise ConfigError(f"spaCy pipeline {pipeline!r} has no tagger: name another")
-        tokens = [token for token in doc if token.pos]
+        tokens = [token for token in doc if token.pos and not token.is_space]
         ends = passage.offsets[passage.words[:, 1] - 1, 1] - 1
         starts = np.asarray([token.idx for token in tokens], np.int64)
         first = np.searchsorted(starts, passage.offsets[passage.words[:, 0], 0]).tolist()

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -156,7 +155,7 @@ _ANY_SIZE = (1 << 31) - 1
 
 def _tsv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
     """Yield the rows of a table; line breaks always end a row, even in quoted cells."""
-    return _table(stream, path, layout, text_lines, _fitting if layout.quoted else _plain)
+    return _table(stream, path, layout, text_lines, _fitting if layout.quoted else _unquoted)
 
 
 def _joined(stream: IO[bytes], path: Path, part: Part) -> Iterator[Row]:
@@ -184,12 +183,12 @@ def _until_late(first: Row, lines: Iterator[Row], found: list[Row]) -> Iterator[
         yield f"{line.value}\n"
 
 
-def _quoted(line: str, width: int) -> list[str]:
-    """Return the cells of a row of a .csv file."""
-    return _cells([line], ",")
+def _csv(stream: IO[bytes], path: Path, layout: Layout) -> Iterator[Row]:
+    """Yield the rows of a table whose quoted cells may have line breaks."""
+    return _table(stream, path, layout, _joined, lambda line, width: _cells([line], ","))
 
 
-def _plain(line: str, width: int) -> list[str]:
+def _unquoted(line: str, width: int) -> list[str]:
     """Return the cells of a row of a .tsv file in which quotes are text."""
     return line.split("\t")
 
@@ -200,7 +199,7 @@ def _fitting(line: str, width: int) -> list[str]:
         cells = _cells([line], "\t")
         if len(cells) == (width or len(cells)):
             return cells
-    return _plain(line, width)
+    return _unquoted(line, width)
 
 
 def _cells(lines: Iterable[str], delimiter: str) -> list[str]:
@@ -475,7 +474,7 @@ _READERS: dict[str, tuple[Reader, Unit | None]] = {
     "?*.json": (_json, None),
     "?*.tsv": (_tsv, "line"),
     # line breaks in quoted cells belong to the cell
-    "?*.csv": (partial(_table, lines=_joined, split=_quoted), "unquoted"),
+    "?*.csv": (_csv, "unquoted"),
     "?*.parquet": (_parquet, "group"),
 }
 """By pattern of file names without .gz, the first match: the reader, and the units for cuts."""

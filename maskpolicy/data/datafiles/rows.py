@@ -154,7 +154,7 @@ def check_keys(where: str, wanted: Iterable[str], there: Iterable[str]) -> None:
             raise DataError(f"{where}: two columns are called {name!r}: rename one of them")
         if name not in names:
             joined = len(names) == 1 and ";" in names[0]
-            advice = "separate columns by commas" if joined else "set corpus.column to the text's"
+            advice = "separate columns by commas" if joined else "rename one, or set corpus.column"
             raise DataError(f"{where}: no column {name!r}; there are {', '.join(names)}: {advice}")
 
 
@@ -169,47 +169,24 @@ def scan(path: Path, size: int, unit: Unit) -> tuple[str, list[Cut]]:
 
     Each cut is the first possible one, at least `size` bytes after the previous one.
     """
-    cuts: list[Cut] = []
-    seen = _Pass()
+    sha, cuts, offset, lines, end = hashlib.sha256(), list[Cut](), 0, 0, size
+    is_quoted = begins_line = False
     with path.open("rb") as file:
-        while seen.read(file, size):
-            seen.finish(file, unit)
-            cuts.append((seen.offset, seen.lines))
-    if unit == "unquoted" and seen.quoted:
+        while piece := (
+            file.read(min(_PIECE, end - offset)) if offset < end else file.readline(_PIECE)
+        ):
+            is_line = offset >= end  # the rest of one: a part ends with it, or a blank one after it
+            sha.update(piece)
+            offset, lines = offset + len(piece), lines + piece.count(b"\n")
+            is_quoted = is_quoted or b'"' in piece
+            ends = is_line and piece.endswith(b"\n")
+            if ends and (unit != "block" or (begins_line and not piece.strip())):
+                cuts.append((offset, lines))
+                end, ends = offset + size, False
+            begins_line = ends
+    if unit == "unquoted" and is_quoted:
         cuts = []
-    return seen.sha256.hexdigest(), [cut for cut in cuts if cut[0] < seen.offset]
-
-
-class _Pass:
-    """One pass over a file: its digest, and the numbers of lines and bytes so far."""
-
-    def __init__(self) -> None:
-        self.sha256 = hashlib.sha256()
-        self.offset = self.lines = 0
-        self.quoted = False
-
-    def read(self, file: IO[bytes], size: int) -> bool:
-        """Read `size` bytes; return False if the file has fewer."""
-        end = self.offset + size
-        while self.offset < end and (piece := file.read(min(_PIECE, end - self.offset))):
-            self._take(piece)
-        return self.offset == end
-
-    def finish(self, file: IO[bytes], unit: Unit) -> None:
-        """Read to the end of the line, or for blocks to the end of a blank line."""
-        is_whole = False  # whether the next piece begins a line
-        while piece := file.readline(_PIECE):
-            self._take(piece)
-            ends = piece.endswith(b"\n")
-            if ends and (unit != "block" or (is_whole and not piece.strip())):
-                return
-            is_whole = ends
-
-    def _take(self, piece: bytes) -> None:
-        self.sha256.update(piece)
-        self.offset += len(piece)
-        self.lines += piece.count(b"\n")
-        self.quoted = self.quoted or b'"' in piece
+    return sha.hexdigest(), [cut for cut in cuts if cut[0] < offset]
 
 
 def parts(cuts: Sequence[Cut]) -> list[Part]:

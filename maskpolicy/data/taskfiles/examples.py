@@ -393,6 +393,7 @@ def _whole(example: Example, default: str) -> Example:
         group=group,
         targets=targets,
         choices=choices,
+        slices=dict(example.slices),
         start=None if example.start is None else int(example.start),  # of NumPy
         answerable=bool(example.answerable),
     )

@@ -39,7 +39,7 @@ KINDS_BY_FILE: Mapping[str, str] = {name: task.kind for task in TASKS for name i
 """By task file, the kind of subjects that it asks about; "" for files of any world."""
 SITUATIONS: Final = "situations"  # the corpus of situations, if a world has them
 CORPORA = ("general", "intermediate", SITUATIONS)
-MARKS = (*(f"{name}.jsonl" for name in CORPORA), "tasks", RECORD)  # of a written world
+MARKS = (RECORD,)  # of a world, from the beginning of its first writing
 _EVIDENCE = Path("evidence", "wikipedia")  # below tasks/
 _FILENAME = re.compile(r'"Filename": "([^"/]+)"')  # of evidence, in TriviaQA's files
 _RUN = re.compile(r"\w+(?: \w+)*")  # words with only single blanks between them
@@ -58,6 +58,8 @@ def write(settings: Settings, out: Path) -> None:
     evidence = folder / _EVIDENCE
     if (out / RECORD).is_file():
         _remove(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / RECORD).write_text("{}")  # so that the next `write` can remove an unfinished world
     if settings.evidence:
         evidence.mkdir(parents=True, exist_ok=True)
     with Files(out) as corpora, Files(folder) as files:
@@ -108,7 +110,7 @@ def write(settings: Settings, out: Path) -> None:
 
 
 def _remove(out: Path) -> None:
-    """Remove the files of a finished world, and none that it did not write."""
+    """Remove the files of a world, and none that it did not write."""
     tasks = [out / "tasks" / name for name in KINDS_BY_FILE]
     for path in filter(Path.is_file, tasks):
         for name in _FILENAME.findall(path.read_text("utf-8", "replace")):

@@ -12,6 +12,7 @@ from maskpolicy.core.errors import listed
 from maskpolicy.core.files import write_file
 from maskpolicy.leaderboard import description
 from maskpolicy.leaderboard.board import Board
+from maskpolicy.leaderboard.comparisons import points
 from maskpolicy.leaderboard.page import PACKAGE, page_data, parts, templates, title
 from maskpolicy.leaderboard.table import table
 
@@ -47,7 +48,7 @@ def entry(board: Board, place: str) -> Entry:
     day = _DATE.match(str(max((str(each.get("finished")) for each in records), default="")))
     best = board.best()
     highest = [
-        f"{board.title(task)} {score.mean:.1f} ({row.label})"
+        f"{board.title(task)} {points(score.mean)} ({row.label})"
         for task in board.tasks
         for row in board.rows
         if row.label in best[task] and (score := row.scores[task])

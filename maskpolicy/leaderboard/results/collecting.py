@@ -326,7 +326,10 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
         ):
             known = found.setdefault(stage.kind, Counter())
             facts = (store.recall(stage.key) or {"record": {}})["record"].get("facts") or {}
-            known.update(trainings=1, steps=facts.get(STEPS_FACT, params.spec.steps))
+            done = {STEPS_FACT: params.spec.steps, **facts}
+            if isinstance(facts.get("training"), dict):  # of a fit: what its policy tells
+                done = {STEPS_FACT: facts["training"].get("batches", 0), **facts["training"]}
+            known.update(trainings=1, steps=done[STEPS_FACT])
             work = _output(stage, WORK, store) or {}
             known.update({name: work[name] for name in TOKENS if name in work})
     return {kind: dict(about) for kind, about in found.items()}

@@ -140,10 +140,7 @@ def loose(result: Result) -> dict[str, Json]:
     shared = identity(result)
     found = {name: part.identity for name, part in parts(result).items() if name not in shared}
     if "finetune" in found:
-        left_out = {*_MERGED, *(tuned := result.config.get("tune", {}))}
-        if {"finetune.steps", "finetune.eval_every"} & {*tuned}:
-            left_out |= {f"finetune.{name}" for name in _OF_STEPS}
-        shared_by_columns, _ = _finetuning(result, left_out)
+        shared_by_columns, _ = _finetuning(result, {*_MERGED, *tuned_keys(result)})
         del found["finetune"]  # a column may have some of the settings for itself
         found |= {f"finetune.{key}": value for key, value in shared_by_columns.items()}
     code = (result.code or {}).get("policy")
@@ -151,6 +148,14 @@ def loose(result: Result) -> dict[str, Json]:
     if result.chosen is not None:
         found[f"choice of {result.task}"] = result.chosen
     return found
+
+
+def tuned_keys(result: Result) -> dict[str, None]:
+    """Return the settings that tuning chose for a result, or that depend on those that it chose."""
+    tuned = dict.fromkeys(result.config.get("tune", {}))
+    if {"finetune.steps", "finetune.eval_every"} & {*tuned}:
+        tuned |= {f"finetune.{name}": None for name in _OF_STEPS}
+    return tuned
 
 
 def differences(name: str, one: ComparedPart, other: ComparedPart) -> list[str]:

@@ -156,6 +156,7 @@ class _Texts:
             copies[:, len(before) : len(before) + len(places)][hidden] = specials.mask
             keyed = np.concatenate([copies, at[:, None]], axis=1)
             different, of_copy = np.unique(keyed, axis=0, return_inverse=True)
+            of_copy = of_copy.ravel()  # a column in NumPy 2.0.0
             size = max(1, self.spec.batch_tokens // copies.shape[1])
             for begin in range(0, len(different), size):
                 part = different[begin : begin + size]

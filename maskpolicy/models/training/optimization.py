@@ -239,6 +239,8 @@ class Optimization:
 
     def finish(self, done: int) -> dict[str, Any]:
         """Restore the best weights, if any were kept, and return the result of `loop.train`."""
+        if done < self.end and self.seen:  # early stopping
+            self.last = self.total.item() / self.seen
         result = {"steps": done, "loss": self.last, "work": dict(self.work)}
         if self.best["master"] is not None:
             self.weights.load(self.best["master"])

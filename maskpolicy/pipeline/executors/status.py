@@ -14,28 +14,8 @@ from maskpolicy.pipeline.graph.nodes import Stage, users_of
 from maskpolicy.pipeline.graph.planning import undecided
 from maskpolicy.pipeline.store.artifacts import Store
 
-
-@dataclass(frozen=True)
-class UnderWay:
-    """A stage that a run computes; its time is by the clock of the run's host."""
-
-    stage: str
-    host: str  # of the command
-    pid: int
-    since: str
-    done: int  # units, e.g. steps
-    total: int | None  # None: unknown
-    note: str
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A stage that failed in the last run; the next one tries it again."""
-
-    stage: str
-    error: str
-    host: str
-    time: str
+_UNDER_WAY = ("stage", "host", "pid", "done", "note")  # of an event, besides since and total
+_FAILED = ("stage", "error", "host", "time")
 
 
 @dataclass(frozen=True)
@@ -45,8 +25,10 @@ class Status:
     plan: str  # its digest
     is_running: bool  # whether a command computes it
     done: int  # in the store, or no longer needed
-    under_way: tuple[UnderWay, ...]
-    failed: tuple[Failed, ...]
+    # stages that a run computes: host and pid are the command's, since is by its host's clock, and
+    # done and total are units, e.g. steps; total null: unknown
+    under_way: tuple[Mapping[str, Json], ...]
+    failed: tuple[Mapping[str, Json], ...]  # in the last run; the next one tries these again
     blocked: int  # stages that depend on a failed one
     left: int  # all others
     seconds: float | None  # estimate of the time left; None: unknown
@@ -88,21 +70,11 @@ def status_of(order: Sequence[Stage], targets: Sequence[Stage], store: Store) ->
         is_running=is_running,
         done=len(order) - len(missing) - len(perhaps),
         under_way=tuple(
-            UnderWay(
-                stage=line["stage"],
-                host=line["host"],
-                pid=line["pid"],
-                since=began.get(key, line)["time"],
-                done=line["done"],
-                total=line["total"] or None,
-                note=line["note"],
-            )
+            {name: line[name] for name in _UNDER_WAY}
+            | {"since": began.get(key, line)["time"], "total": line["total"] or None}
             for key, line in busy.items()
         ),
-        failed=tuple(
-            Failed(line["stage"], line["error"], line["host"], line["time"])
-            for line in failures.values()
-        ),
+        failed=tuple({name: line[name] for name in _FAILED} for line in failures.values()),
         blocked=len(blocked),
         left=len(rest) - len(busy),
         seconds=None if unknown else time_left(rest, needs, users_of(order), len(busy)),

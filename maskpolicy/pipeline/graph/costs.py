@@ -67,7 +67,7 @@ def _work(kind: str, params: Json) -> float:
     spec = params.get("spec") if isinstance(params, Mapping) else None
     if not isinstance(spec, Mapping) or kind == "evaluate":  # its budget is that of fine-tuning
         return 1.0
-    return float(_steps(params)) * float(spec.get("batch_size") or 1)
+    return float(_steps(params)) * float(spec.get("passages") or 1)  # batch_size in keys
 
 
 def _steps(params: Json) -> int:

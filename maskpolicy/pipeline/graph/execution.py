@@ -79,7 +79,7 @@ def execute(
         engine = engine or _Here(store)
         execution = _Execution(order, store, listen, engine, about, targets)
         outcomes = execution.run()
-    execution.drop_late()
+    execution._drop(execution.order)  # what stayed because other runs needed it
     return outcomes
 
 
@@ -167,10 +167,6 @@ class _Execution:
         if self.store.mirror and time.monotonic() - self.recorded > RECORDED.total_seconds() / 2:
             self.store.mirror.record_use(self.users)
             self.recorded = time.monotonic()
-
-    def drop_late(self) -> None:
-        """Remove transient artifacts that stayed because other runs needed them."""
-        self._drop(self.order)
 
     def _submit_ready(self) -> None:
         """Give ready stages to the engine, up to its capacity."""
@@ -399,21 +395,11 @@ def ranks_of(
 ) -> dict[str, tuple[int, int, int]]:
     """Return the rank of each stage by key; the ready stage of the lowest rank is computed first.
 
-    Stages of equal priority are ordered by depth, deepest first, then by their place in `order`.
-    """
-    priority = priorities(order, users)
-    return {
-        stage.key: (-priority[stage.key], -stage.depth, index) for index, stage in enumerate(order)
-    }
-
-
-def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> dict[str, int]:
-    """Return the priority of each stage by key; stages of higher priority are computed first.
-
-    It is the number of stages on the longest path from this stage to a sink, or the priority of a
-    by-product if that is higher. A stage that uses a transient artifact has at least the priority
-    of the stage that computes it, so that the store has few transient artifacts at a time. Urgent
-    stages and their inputs come first.
+    Stages of higher priority come first, those of equal priority by depth, deepest first, then by
+    their place in `order`. The priority is the number of stages on the longest path from this stage
+    to a sink, or the priority of a by-product if that is higher. A stage that uses a transient
+    artifact has at least the priority of the stage that computes it, so that the store has few
+    transient artifacts at a time. Urgent stages and their inputs come first.
     """
     lengths: dict[str, int] = {}
 
@@ -429,4 +415,6 @@ def priorities(order: Sequence[Stage], users: Mapping[str, Sequence[Stage]]) -> 
     for stage in order:  # inputs come before their users
         transient = (need.key for need in stage.inputs.values() if need.transient)
         priority[stage.key] = max((longest(stage), *(priority[key] for key in transient)))
-    return priority
+    return {
+        stage.key: (-priority[stage.key], -stage.depth, index) for index, stage in enumerate(order)
+    }

@@ -46,6 +46,7 @@ CellName = TypeVar("CellName", bound=tuple[object, ...])
 ZERO_SHOT = Training(
     steps=0, precision="fp32", attention="sdpa"
 )  # what answers without fine-tuning depend on
+_GENERAL_SEEDS = 2**31  # + seed: rows that read the same text have an order and masks of their own
 
 
 @dataclass(frozen=True)
@@ -203,24 +204,25 @@ class _Builder:
     def _general(self, number: int) -> Stage:
         """A model built from scratch, pre-trained on the general corpus."""
         spec, model = self.experiment.general, self.experiment.model
+        general = self.inputs.general_text
+        seed = spec.seed + number
+        if spec.steps and self.experiment.general_text is not None:
+            seed = (seed + _GENERAL_SEEDS) % 2**32
         objective: dict[str, Any] = {"policy": GENERAL_POLICY, "fields": {}}
         objective["how"] = self.kind.general
         inputs: dict[str, Stage | None] = {
             "tokenizer": self.inputs.tokenizer,
-            "corpus": self.inputs.general_text.corpus,
+            "corpus": general.corpus,
         }
         if (block := self.experiment.general_policy) is not None:
             objective = {**policy_params(block), "how": block.denoising}
             objective["code"] = objective["code"] or None
-            general = self.inputs.general_text
             own = PolicyInputs(self.inputs, self.base, lambda leaf: general)
             inputs |= own.annotations(block, number) | own.select_statistics(block)
         params = GeneralParams(
             **objective,
             preset=Path(model.name).name,
-            spec=settled(
-                replace(spec, seed=spec.seed + number), "general", self.experiment.resources
-            ),
+            spec=settled(replace(spec, seed=seed), "general", self.experiment.resources),
             layers=model.layers if model.is_preset else None,
             relative_positions=model.relative_positions,
             config=scratch.config_of(model),
