@@ -17,7 +17,7 @@ from maskpolicy.core.keys import plain
 from maskpolicy.core.ragged import Ragged, RaggedWriter
 from maskpolicy.core.schema import Count, Seed, omitted
 from maskpolicy.core.types import Denoising, Json, Spans, as_spans
-from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, write_passages
+from maskpolicy.data.corpus.passages import PASSAGES_FILE, Passages, open_arrays, write_passages
 from maskpolicy.experiment.definition import PolicyBlock
 from maskpolicy.experiment.policy_blocks import policy_block, policy_depends, policy_versions
 from maskpolicy.leaderboard.results.cell import Run, plugin_files
@@ -330,12 +330,12 @@ def sample(row: IntermediateStage, sampling: Sampling, store: Store) -> Sample:
     inputs = _with_columns(row, sampling, store)
     folder = derive(store, "masked-sample", row.label, params, inputs).path
     shown = {k: key for k, key in inputs.items() if not k.startswith((STATISTICS, "whole"))}
-    several = sum(name.startswith(ANNOTATE) for name in shown) > 1  # members with equal columns
-    read = [
-        available(store, key, name).path
-        for name, key in shown.items()
-        if not (several and name.startswith(ANNOTATE))
-    ]
+    read = [available(store, key, name).path for name, key in shown.items()]
+    named = zip(shown, read, strict=True)
+    own = [folder for name, folder in named if name.startswith(ANNOTATE)]
+    columns = [column for folder in own for column in open_arrays(folder)] if own[1:] else []
+    if len({*columns}) < len(columns):  # members with columns of one name
+        read = [folder for folder in read if folder not in own]
     return Sample(**vars(open_masked(read, folder, room)), row=row)
 
 

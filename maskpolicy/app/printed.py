@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,10 @@ def _screen() -> type[Console]:
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            self.quiet = True
-            if not self.stderr:  # a run goes on without its progress
+            if not self.stderr:
                 super().on_broken_pipe()
+            self.quiet = True  # a run goes on without its progress
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # Python flushes again
 
         def render(self, *args: Any, **kwargs: Any) -> Any:
             for text, style, control in super().render(*args, **kwargs):

@@ -57,7 +57,7 @@ def write(
             if backend not in ("", own):
                 raise ConfigError(f"{where}: has choose: {own}, and an entry has one: {backend}")
             backend = own
-            models = [cell.stage_key(kind) for kind in ("intermediate", "general")]
+            models = [cell.stage_key(kind) for kind in ("intermediate", "general", "pretrained")]
             first = made.setdefault(f"model {models}", where)
             if first != next(iter(made.values())):
                 raise ConfigError(f"{where}: is of another model than {next(iter(made.values()))}")

@@ -319,10 +319,10 @@ def relative_paths(value: Json, home: Path) -> Json:
 
 def _near(text: str, home: Path) -> str:
     """Return text in which folders that hold `home` are relative to it, whatever their names."""
-    for parent in (home, *home.parents):
+    for parent in (home, *home.parents) if "/" in text else ():
         if len(parent.parts) > 2 and f"{parent}/" in text:
             up = os.path.relpath(parent, home)
-            begin = re.compile(rf"(?<![\w./~:<-])(?:file://)?{re.escape(str(parent))}/")
+            begin = re.compile(rf"(?<![\w./~:<-])(?:file://)?{re.escape(str(parent))}/(?=\S)")
             text = begin.sub("" if up == "." else f"{up}/", text)
     return text
 

@@ -39,7 +39,7 @@ from maskpolicy.experiment.definition import (
 )
 from maskpolicy.experiment.task_kinds import is_zero_shot
 from maskpolicy.plugins import discovery, hooks
-from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS
+from maskpolicy.plugins.registry import CORPUS, DENOISING_KEYS, is_builtin
 
 log = logging.getLogger(__name__)
 _MOST_SEEDS = 20  # `seeds: N` up to here may be meant as N seeds
@@ -301,7 +301,7 @@ def _check_texts(made: Experiment, rows: Sequence[sweeps.Row]) -> None:
 def _warn_of_random_weights(row: PolicyBlock, where: str) -> None:
     """Log a warning for each policy that reads a model which has learned nothing yet."""
     for leaf, place in policy_blocks.leaf_blocks(row, where):
-        if hooks.FIT.of(leaf.policy) and not leaf.fields.get("train_on"):
+        if hooks.FIT.of(leaf.policy) and is_builtin(leaf.policy) and "train_on" not in leaf.fields:
             log.warning(
                 "%s: %s reads the model, and its weights are random: set general.steps, or remove "
                 "the row",

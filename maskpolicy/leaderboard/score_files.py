@@ -34,7 +34,7 @@ _KNOWN = (
 # of inspect_ai: correct, partial, incorrect, none
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _NUMBER = re.compile(r"[-+]\d+|[-+]?\d*\.\d*")  # with a sign or a point
-_WHOLE = re.compile(r"(-?\d+)\.0")  # as pandas writes whole numbers near a missing one
+_WHOLE = re.compile(r"\A(-?\d+)\.0\Z")  # as pandas writes whole numbers near a missing one
 _BLOCK = 1 << 24  # bytes of a block of a table, which no line may exceed
 _NEED = 100  # bytes of memory for each line of a table, at least
 
@@ -97,11 +97,12 @@ def _read(
     columns: Mapping[str, str],
     metric: str | None,
     notes: list[str],
-    known: dict[str, None],
+    there: dict[str, None],
 ) -> DataFrame:
-    """Return the scores in a file or folder; adds to the notes, and to the `known` scores."""
+    """Return the scores in a file or folder; adds notes, and the names of the scores there."""
     import pandas as pd
 
+    before = len(notes)
     inside = sorted(path.rglob("*")) if path.is_dir() else [path]
     samples = [each for each in inside if each.match("samples_*.jsonl")]
     logs = sorted((each for each in inside if each.suffix == ".eval"), key=lambda each: each.name)
@@ -110,9 +111,9 @@ def _read(
     if path.is_file() and path.suffix in _TABLES and not samples:
         return named(_table(path, columns), columns, path, metric)
     read, files = (_lm_eval, samples) if samples else (_inspect, logs)
-    frame = pd.DataFrame(list(read(files, metric, notes, known)))
+    frame = pd.DataFrame(list(read(files, metric, notes, there)))
     if frame.empty:
-        raise DataError(f"{path}: {notes[-1] if notes else _EMPTY}: {_KNOWN}")
+        raise DataError(f"{path}: {notes[-1] if len(notes) > before else _EMPTY}: {_KNOWN}")
     return frame
 
 
@@ -334,7 +335,7 @@ def _newest(files: Sequence[tuple[tuple[str, str], Path]], notes: list[str]) -> 
 
 
 def _lm_eval(
-    paths: Sequence[Path], metric: str | None, notes: list[str], known: dict[str, None]
+    paths: Sequence[Path], metric: str | None, notes: list[str], there: dict[str, None]
 ) -> Iterator[dict[str, Json]]:
     """Yield the scores in samples_TASK_TIME.jsonl of lm-evaluation-harness.
 
@@ -360,7 +361,7 @@ def _lm_eval(
         filters = [each for _, each, _ in rows]
         kept = asked_filter if asked_filter in filters else next(iter(filters), "")
         for suffix, names in dict.fromkeys((_suffix(each), (*scores,)) for _, each, scores in rows):
-            known |= {f"{each}{suffix}": None for each in names}
+            there |= {f"{each}{suffix}": None for each in names}
         for example, filtered, scores in rows:
             name = asked if asked in scores else next(iter(scores), "")
             if scores and filtered == kept:
@@ -385,7 +386,7 @@ def _within(values: Json, *keys: str) -> Json:
 
 
 def _inspect(
-    paths: Sequence[Path], metric: str | None, notes: list[str], known: dict[str, None]
+    paths: Sequence[Path], metric: str | None, notes: list[str], there: dict[str, None]
 ) -> Iterator[dict[str, Json]]:
     """Yield the scores in logs of inspect_ai, whose names begin with a time; epochs are seeds."""
     logs = []
@@ -401,7 +402,7 @@ def _inspect(
             for scorer, score in (sample.scores or {}).items():
                 several = score.value if isinstance(score.value, dict) else {"": score.value}
                 scores |= {f"{scorer}/{key}".rstrip("/"): value for key, value in several.items()}
-            known |= dict.fromkeys(scores)
+            there |= dict.fromkeys(scores)
             chosen = metric if metric in scores else next(iter(scores), "")
             if scores:  # a sample that failed has none
                 value = scores[chosen]

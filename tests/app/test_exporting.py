@@ -170,7 +170,8 @@ def entry(home, done, monkeypatch):
     assert f"written to {path.relative_to(home)}" in out
     glue = ", ".join(f"glue/{task}" for task in ("mrpc", "multirc", "qqp", "rte", "wsc"))
     others = "entity_tracking, wug_adj, wug_past, comps, reading, aoa"
-    assert f"not in it: blimp_supplement, ewok, {others}, {glue}\n" in err
+    fast = ", ".join(f"fast_eval_results/{each}" for each in submission.FAST_OTHERS)
+    assert f"not in it: blimp_supplement, ewok, {others}, {glue}, {fast}\n" in err
     return json.loads(path.read_text()), path.parent
 
 
@@ -236,7 +237,7 @@ def test_a_failed_fast_benchmark_and_a_missing_folder_are_named(home, done, refu
     shutil.copytree("fast", "part")
     folders.change(home / "part", "random--ewok--*", error="lost", metrics=None)
     _, err = done("submission", "part", *ROW)
-    assert "comps, reading, aoa, fast_eval_results/ewok\n" in err
+    assert "comps, reading, aoa, fast_eval_results/ewok, fast_eval_results/entity" in err
     for task, more, said in (
         ("ewok", {"config": {"task": {"limit": {"test": 5}}}}, "needs all examples"),
         ("blimp", {"stages": {"intermediate random, run 0": "0" * 64}}, "is of another model than"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -138,3 +141,18 @@ def test_a_stage_of_another_command_is_not_called_started(tmp_path):
     with RunProgress(Console(file=text, width=120), [a], Store(tmp_path)) as shown:
         shown(Event("waits", a, note="another command computes it"))
     assert text.getvalue() == "… tiny-walk a: another command computes it\n"
+
+
+def test_a_command_goes_on_without_its_progress_if_nobody_reads_it():
+    program = (
+        "from maskpolicy.app.printed import console\n"
+        "screen = console(err=True)\n"
+        "for _ in range(9):\n    screen.print('step')\n"
+        "print('done')"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-c", program]
+    ended = subprocess.run(words, stdout=subprocess.PIPE, stderr=write, text=True, check=False)
+    os.close(write)
+    assert (ended.returncode, ended.stdout) == (0, "done\n")

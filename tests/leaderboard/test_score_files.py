@@ -254,6 +254,8 @@ def test_a_quote_that_opens_a_text_joins_no_lines_in_silence(tmp_path):
         (["", "B"], ["A", "B"], None),  # SQuAD's rules leave nothing of a letter that is an article
         (["5", "2"], ["-5", "2"], None),
         (["35", "2"], ["3.5", "2"], None),
+        (["305", "2"], ["3.05", "2"], None),
+        (["500", "2"], ["5.00", "2"], None),
         (["", "Ada"], [["a", "an apple"], "Ada"], [1.0, 1.0]),
         ([1, 0], [1.0, 1.0], [1.0, 0.0]),
         (["1", "0"], ["1.0", "0.0"], [1.0, 1.0]),

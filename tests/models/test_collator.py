@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from refusals import messages, refused
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from maskpolicy import MaskingCollator
 from maskpolicy.core.errors import ConfigError, DataError, PluginError
@@ -213,6 +213,10 @@ def test_the_language_decides_where_words_end(caplog):
         ({"text": None}, "'text' must be text, not None"),
         ("a b c", "a row must be a dict such as"),
         ({"text": "a\0"}, "a row's 'text' holds a NUL"),
+        ({"input_ids": [5, -100]}, "'input_ids' must be ids of the tokenizer, not"),
+        ({"input_ids": [5, 10**6]}, "'input_ids' must be ids of the tokenizer, not"),
+        ({"input_ids": "abc"}, "'input_ids' must be ids of the tokenizer, not 'abc'"),
+        ({"input_ids": [5, 6], "offset_mapping": [(0, 1)]}, "has 2 input_ids, but 1 offsets"),
     ],
 )
 def test_a_row_that_cannot_be_used_raises_one_line(row, message):
@@ -422,6 +426,22 @@ def test_a_text_is_cut_to_the_positions_of_the_model(make, positions):
     model = make(max_position_embeddings=positions)
     batch = collator(model=model)([{"text": "He died in 1893. " * 20}])
     assert batch["input_ids"].shape == (1, 16)
+
+
+def test_a_model_that_does_not_fit_is_refused(tmp_path):
+    wrong = AutoModelForCausalLM.from_config(encoders.config("bert"))
+    tokenizer = deepcopy(encoders.tokenizer("bert"))
+    refused(MaskingCollator, "random", tokenizer, model=wrong, match="BertLMHeadModel has other")
+    bert = encoders.model("bert")
+    tokenizer.add_tokens([f"own{i}" for i in range(bert.config.vocab_size)])
+    refused(MaskingCollator, "random", tokenizer, model=bert, match="call resize_token_embeddings")
+    tokenizer = AutoTokenizer.from_pretrained(encoders.saved("bert", tmp_path / "it"))
+    batch = MaskingCollator("random", tokenizer)([{"text": "many old mills " * 400}])
+    assert batch["input_ids"].shape[1] == bert.config.max_position_embeddings
+    tokenizer.unk_token = tokenizer.pad_token = tokenizer.sep_token
+    ids = tokenizer("many old mills", padding="max_length", max_length=16)["input_ids"]
+    (source,) = MaskingCollator("random", tokenizer)([{"input_ids": ids}])["input_ids"]
+    assert len(source) < 16
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])

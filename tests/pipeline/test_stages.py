@@ -373,6 +373,27 @@ def models_behind(folder, *overrides):
     }
 
 
+OTHER = ("general.steps=2", "general.corpus={files: [b.txt]}")
+
+
+def test_general_text_that_rows_read_too_is_masked_apart_and_random_weights_are_told(
+    tmp_path, caplog
+):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("Ada Lovelace lived in London.\n" * 9)
+    (tmp_path / "it.yaml").write_text(
+        "model: {kind: encoder, architecture: bert}\ncorpus: {files: [a.txt]}\nbaseline: random\n"
+        "policies: [random, keywords]\ntasks: [cola]\n"
+    )
+    said = "policies[1]: keywords reads the model, and its weights are random"
+    for words, seed in (((), 0), (("general.steps=2",), 2**31), (OTHER, 0)):
+        caplog.clear()
+        experiment = load_experiment(tmp_path / "it.yaml", words)
+        every = topological(stages.build(experiment).targets)
+        assert {each.params.spec.seed for each in every if each.kind == "general"} == {seed}
+        assert (said in caplog.text) == (not words)
+
+
 def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
     several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "checkpoint_steps=[1]")
     for count, more in ((1, ("general_seeds=1",)), (2, ("general_seeds=2",)), (4, ())):

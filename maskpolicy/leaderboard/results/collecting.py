@@ -326,13 +326,18 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
         ):
             known = found.setdefault(stage.kind, Counter())
             facts = (store.recall(stage.key) or {"record": {}})["record"].get("facts") or {}
-            done = {STEPS_FACT: params.spec.steps, **facts}
-            if isinstance(facts.get("training"), dict):  # of a fit: what its policy tells
-                done = {STEPS_FACT: facts["training"].get("batches", 0), **facts["training"]}
-            known.update(trainings=1, steps=done[STEPS_FACT])
+            known.update(trainings=1, steps=_steps_taken(facts, params.spec.steps))
             work = _output(stage, WORK, store) or {}
             known.update({name: work[name] for name in TOKENS if name in work})
     return {kind: dict(about) for kind, about in found.items()}
+
+
+def _steps_taken(facts: Json, steps: int) -> int:
+    """Return the steps of a training by its facts, or by what a fit tells; else the budget's."""
+    told = facts.get("training")
+    told = {**facts, **(told if isinstance(told, dict) else {})}
+    found = told.get(STEPS_FACT, told.get("batches"))
+    return found if isinstance(found, int) else steps
 
 
 def _model(model: ModelBlock, block: Json, config: Json) -> Json:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 _WHERE = "MaskingCollator: "
+_ROLES = ("bos", "eos", "pad", "cls", "sep", "mask")  # of special tokens, besides unknown words
 log = logging.getLogger(__name__)
 
 
@@ -151,7 +152,9 @@ class MaskingCollator:
         self.fitted = None if fitted is None else Path(fitted)
         self.room = Training(max_source=max_source, max_target=max_target)
         if model is not None:
-            self.room = within(self.room, limits(getattr(model, "config", model)))
+            _check_model(model, self.tokenizer)
+        if about := config_beside(tokenizer) if model is None else getattr(model, "config", model):
+            self.room = within(self.room, limits(about))
         if problem := self.specials.without_room(self.room):
             raise ConfigError(f"{_WHERE}{problem}")
         self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")
@@ -165,7 +168,9 @@ class MaskingCollator:
         self.masker = Masker.of(self.policy, self.denoising, read)
         self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
         self.has_callback = self._repeats = self._has_looked = False
-        self._removed = sorted(set(tokenizer.all_special_ids) - {tokenizer.unk_token_id})
+        self._size = len(self.tokenizer)
+        others = {getattr(tokenizer, f"{name}_token_id") for name in _ROLES}
+        self._removed = sorted({*tokenizer.all_special_ids} - ({tokenizer.unk_token_id} - others))
         self._cached: dict[str, list[Passage]] = {}  # with the columns of each leaf
         self._rows = 0
 
@@ -206,6 +211,7 @@ class MaskingCollator:
         """Return the collator of a DataLoader whose first batch belongs to the step `first`.
 
         `steps` is the length of the whole training and `batches` the number of batches of a step.
+        The DataLoader must give batches in order, and start new workers for each epoch.
         """
         _check_number("first", first, Steps)
         _check_number("steps", steps, Count)
@@ -323,9 +329,11 @@ class MaskingCollator:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
         text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
         if ids is not None and (text is None or isinstance(text, str)):
-            ids = np.asarray(ids, np.int32)
+            ids = self._ids(ids)
             plain = ~np.isin(ids, self._removed)
             own = as_spans([] if offsets is None else np.asarray(offsets))
+            if offsets is not None and len(own) != len(ids):
+                raise DataError(f"a row has {len(ids)} input_ids, but {len(own)} offsets")
             if text is None or offsets is None or not _are_of(text, own[plain]):
                 return self._decoded(ids[plain], text)
             if counts_blanks(self.tokenizer):
@@ -341,6 +349,14 @@ class MaskingCollator:
         fields.check(text, "a row's 'text'")
         encoding = encode([text], self.tokenizer)[0]
         return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
+
+    def _ids(self, given: Any) -> NDArray[np.int32]:
+        """Return a row's ids as an array (t,); raises DataError unless all are tokens."""
+        ids = np.asarray(given)
+        is_right = ids.ndim == 1 and (ids.dtype.kind in "iu" or not len(ids))
+        if not is_right or (len(ids) and not 0 <= ids.min() <= ids.max() < self._size):
+            raise DataError(f"a row's 'input_ids' must be ids of the tokenizer, not {given!r:.60}")
+        return ids.astype(np.int32)
 
     def _decoded(
         self, ids: NDArray[np.int32], text: str | None
@@ -400,6 +416,24 @@ class StepCollator:
 def _are_of(text: str, offsets: Spans) -> bool:
     """Return whether offsets (t, 2) are those of one text, and not of a pair of texts."""
     return offsets.max(initial=0) <= len(text) and not (np.diff(offsets, axis=0) < 0).any()
+
+
+def _check_model(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ConfigError if a model, not a configuration, does not fit to tokenizer and labels."""
+    if not hasattr(model, "get_input_embeddings"):
+        return
+    from transformers.models.auto import modeling_auto
+
+    from maskpolicy.models.loading import check_vocabulary
+
+    check_vocabulary(tokenizer, model, f"{_WHERE}the model")
+    name = type(model).__name__
+    causal = {*modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), "ElectraForPreTraining"}
+    if name in causal - {*modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()}:
+        raise ConfigError(
+            f"{_WHERE}{name} has other labels than those of masked tokens: load the model with "
+            "AutoModelForMaskedLM or AutoModelForSeq2SeqLM"
+        )
 
 
 def _check_number(name: str, number: Any, allowed: Any) -> None:
