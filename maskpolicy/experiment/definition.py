@@ -227,7 +227,8 @@ class Experiment:
         is_own = not self.model.is_preset and self.corpus.name != WORLD
         if self.general_corpus is None and is_own:
             return replace(self.corpus, mix=None)
-        return self.general_corpus
+        is_world = self.general_corpus is not None and self.general_corpus.name == WORLD
+        return None if is_world else self.general_corpus
 
     def budget(self, stage: str, block: PolicyBlock, task: TaskBlock | None = None) -> Training:
         """Return a row's budget of the training `stage`; fine-tuning may also depend on `task`."""

@@ -298,6 +298,7 @@ def mixed_texts(corpus: CorpusBlock) -> list[MixedText]:
         rest = {key: tuple(v) if isinstance(v, list) else v for key, v in block.items()}
         rest.pop(SHARE, None)
         usual: dict[str, Any] = {"language": corpus.language, "pack": corpus.pack}
+        rest = {key: v for key, v in rest.items() if v is not None}
         if not {"words", "tokens"} & {*rest}:
             usual |= {"words": corpus.words, "tokens": corpus.tokens}
         found.append(

@@ -167,7 +167,7 @@ def make_experiment(
     columns = [block.get("finetune") or {} for block in budgets.blocks_of_columns(given)]
     rows = sweeps.rows(file.policies, at(where, "policies"), given, where)
     usual: row_blocks.Usual = {**trainings, CORPUS: corpus}
-    keys_of_columns = {key for column in columns for key in column}
+    keys_of_columns = {key for task in tasks for key in task.finetune or ()}
     of_file = row_blocks.OfFile(
         shared, model.kind, usual, keys_of_columns, own(columns), in_text.of_row
     )
@@ -206,7 +206,7 @@ def make_experiment(
     _check_texts(made, rows)
     if "tasks" in needs:
         _warn_of_evaluations(made)
-    if in_text.tunes_by_epochs:
+    if in_text.tunes_by_epochs and "epochs" in (given.get("finetune") or ()):
         learned_policies.check_classifiers(made)
     return made
 

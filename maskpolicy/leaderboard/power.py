@@ -273,7 +273,8 @@ def lines(powers: Sequence[Power], experiment: Experiment) -> list[str]:
     seeds = len(experiment.seeds)
     own = experiment.intermediate_seeds
     remarks = []
-    if seeds < FEWEST or own < seeds:
+    is_shared = own < seeds and any(block.has_stage for block in experiment.policies)
+    if seeds < FEWEST or is_shared:
         remarks.append(
             f"No difference will be tested: a test needs {FEWEST} seeds, each with its own "
             f"intermediate run (here: seeds {seeds}, intermediate_seeds {own}). The table assumes "

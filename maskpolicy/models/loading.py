@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from maskpolicy.core import hub
 from maskpolicy.core.errors import ConfigError, MaskpolicyError
 from maskpolicy.experiment.definition import RELATIVE
-from maskpolicy.models.families import family_of
 from maskpolicy.models.training.specials import check_tokens
 
 if TYPE_CHECKING:
@@ -296,22 +295,3 @@ def _loader(name: str) -> Any:
         return transformers.AutoTokenizer
     saved = read_config(name, None, "tokenizer_config.json").get("tokenizer_class")
     return trained if saved == trained.__name__ else transformers.AutoTokenizer
-
-
-def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:
-    """Raise ConfigError if a tokenizer has more tokens than the model has embeddings.
-
-    Also if the model counts positions from another padding's id.
-    """
-    rows = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > rows:
-        raise ConfigError(
-            f"{name}: has {rows} embeddings, but its tokenizer {len(tokenizer)} tokens: save its "
-            "own tokenizer beside it, or call resize_token_embeddings on the model"
-        )
-    config, pad = model.config, tokenizer.pad_token_id
-    if family_of(config).after_padding and config.pad_token_id != pad:
-        raise ConfigError(
-            f"{name}: gives tokens of id {config.pad_token_id} no position (pad_token_id in its "
-            f"config.json), but its tokenizer pads with id {pad}: make them equal"
-        )

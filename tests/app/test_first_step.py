@@ -15,7 +15,7 @@ import maskpolicy
 from maskpolicy.models.training.optimization import Optimization
 
 ROOT = Path(maskpolicy.__file__).parent
-MOST = 23
+MOST = 24
 
 
 @cache

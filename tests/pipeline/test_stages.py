@@ -373,6 +373,20 @@ def models_behind(folder, *overrides):
     }
 
 
+def test_the_general_text_of_a_world_may_be_named(tmp_path):
+    (tmp_path / "it.yaml").write_text(
+        "model: {architecture: bart}\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
+    )
+    found = []
+    for words in ("general.steps=2", "general={corpus: world, steps: 2}"):
+        graph = stages.build(load_experiment(tmp_path / "it.yaml", [words]))
+        every = {each.key: each for each in topological(graph.targets)}.values()
+        found.append({each.key for each in every if each.kind == "general"})
+        texts = [each.params.corpus for each in every if each.kind == "corpus"]
+        assert {each.part for each in texts} == {"general", "intermediate"}
+    assert found[0] == found[1]
+
+
 OTHER = ("general.steps=2", "general.corpus={files: [b.txt]}")
 
 

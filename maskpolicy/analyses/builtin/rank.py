@@ -35,7 +35,8 @@ from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.experiment.model_and_corpus import MIX
 from maskpolicy.leaderboard.comparisons import baselines_of
 from maskpolicy.leaderboard.results.cell import STEP
-from maskpolicy.models.loading import check_vocabulary, load_tokenizer
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.training.specials import check_vocabulary
 from maskpolicy.pipeline.stages.training_text import STEPS_FACT
 from maskpolicy.plugins.registry import CORPUS
 

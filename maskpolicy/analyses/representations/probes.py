@@ -22,7 +22,8 @@ from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.data.world.unasked_texts import Part, ProbedEntry, probed_entries, shared_values
 from maskpolicy.experiment.world_settings import Settings
 from maskpolicy.leaderboard.results.cell import Result, Run
-from maskpolicy.models.loading import check_vocabulary, load_tokenizer
+from maskpolicy.models.loading import load_tokenizer
+from maskpolicy.models.training.specials import check_vocabulary
 from maskpolicy.pipeline.graph.nodes import Folders, StageRun, params_of, stage
 from maskpolicy.pipeline.store.artifacts import Store
 

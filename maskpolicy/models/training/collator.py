@@ -44,6 +44,7 @@ from maskpolicy.models.training.specials import (
     Specials,
     added_by_user,
     check_tokens,
+    check_vocabulary,
     decoder_start,
 )
 from maskpolicy.plugins import discovery, hooks, registry
@@ -423,8 +424,6 @@ def _check_model(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:
     if not hasattr(model, "get_input_embeddings"):
         return
     from transformers.models.auto import modeling_auto
-
-    from maskpolicy.models.loading import check_vocabulary
 
     check_vocabulary(tokenizer, model, f"{_WHERE}the model")
     name = type(model).__name__

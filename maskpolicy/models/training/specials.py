@@ -17,6 +17,7 @@ from maskpolicy.data.corpus.passages import backend_of
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.masking.denoising import DenoisingPairs
 from maskpolicy.masking.sentinels import Marks
+from maskpolicy.models.families import family_of
 from maskpolicy.models.training.batching import IGNORE, Pairs
 
 if TYPE_CHECKING:
@@ -203,6 +204,25 @@ def decoder_start(model: Any) -> int | None:
     starts = [getattr(place, "decoder_start_token_id", None) for place in places]
     starts.append(getattr(getattr(config, "decoder", None), "bos_token_id", None))
     return next((start for start in starts if start is not None), None)
+
+
+def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> None:
+    """Raise ConfigError if a tokenizer has more tokens than the model has embeddings.
+
+    Also if the model counts positions from another padding's id.
+    """
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ConfigError(
+            f"{name}: has {rows} embeddings, but its tokenizer {len(tokenizer)} tokens: save its "
+            "own tokenizer beside it, or call resize_token_embeddings on the model"
+        )
+    config, pad = model.config, tokenizer.pad_token_id
+    if family_of(config).after_padding and config.pad_token_id != pad:
+        raise ConfigError(
+            f"{name}: gives tokens of id {config.pad_token_id} no position (pad_token_id in its "
+            f"config.json), but its tokenizer pads with id {pad}: make them equal"
+        )
 
 
 def check_tokens(tokenizer: PreTrainedTokenizerBase, who: str, *, is_encoder: bool = False) -> None:

@@ -206,7 +206,7 @@ class _Builder:
         spec, model = self.experiment.general, self.experiment.model
         general = self.inputs.general_text
         seed = spec.seed + number
-        if spec.steps and self.experiment.general_text == self.experiment.corpus:
+        if spec.steps and self.experiment.general_text == replace(self.experiment.corpus, mix=None):
             seed = (seed + _GENERAL_SEEDS) % 2**32
         objective: dict[str, Any] = {"policy": GENERAL_POLICY, "fields": {}}
         objective["how"] = self.kind.general

@@ -20,6 +20,7 @@ from maskpolicy.data.datafiles import rows as cuts
 from maskpolicy.data.datafiles.rows import Cut, Unit
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import (
+    WORLD,
     CorpusBlock,
     Experiment,
     PolicyBlock,
@@ -225,7 +226,12 @@ class Inputs:
     @cached_property
     def world_general(self) -> Text:
         """The general text of the world."""
-        return Text(self.corpus("general", GENERAL_SOURCE))
+        return self.general_of_world("general", self.experiment.general_corpus)
+
+    def general_of_world(self, label: str, corpus: CorpusBlock | None) -> Text:
+        """The general text of the world, in passages of the sizes of a block."""
+        sizes = GENERAL_SOURCE if corpus is None or corpus.name != WORLD else _general(corpus)
+        return Text(self.corpus(label, sizes))
 
     def text(self, block: PolicyBlock) -> Text:
         """The corpus of a row's intermediate stage."""
@@ -259,7 +265,7 @@ class Inputs:
             return self.plain_text(f"mixed in, {text.name}", text.corpus).corpus
         part = cast(WorldText, text.name)
         source = WorldSource(part=part, **corpus.passage_size, limit=CorpusBlock.limit)
-        if source == GENERAL_SOURCE:
+        if self.world_general.corpus.params == CorpusParams(corpus=source):
             return self.world_general.corpus
         return self.corpus(f"mixed in, {text.name}", source)
 
@@ -283,7 +289,9 @@ class Inputs:
         corpus = self.experiment.contrast_corpus
         if corpus is None:
             return self.general_text
-        return self.plain_text("contrast", corpus)
+        is_world = corpus.name == WORLD
+        read = self.general_of_world if is_world else self.plain_text
+        return read("contrast", corpus)
 
     @cached_property
     def validation(self) -> Text | None:
@@ -332,6 +340,10 @@ class Inputs:
         """The fields of `ModelParams`."""
         model = self.experiment.model
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
+
+
+def _general(corpus: CorpusBlock) -> WorldSource:
+    return WorldSource(part="general", **corpus.passage_size, limit=corpus.limit)
 
 
 def _unsized(source: Source) -> Source:

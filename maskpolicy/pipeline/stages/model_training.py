@@ -25,7 +25,6 @@ from maskpolicy.models.guesses import in_training, smoothed
 from maskpolicy.models.learned.fit_tools import readable
 from maskpolicy.models.loading import (
     FLASH,
-    check_vocabulary,
     load_tokenizer,
     set_attention,
     set_dropout,
@@ -35,7 +34,7 @@ from maskpolicy.models.text_to_text import complete_generation
 from maskpolicy.models.training.batching import Loss
 from maskpolicy.models.training.loop import held_out_losses
 from maskpolicy.models.training.optimization import Keep, Start, shared
-from maskpolicy.models.training.specials import Specials
+from maskpolicy.models.training.specials import Specials, check_vocabulary
 from maskpolicy.models.training.steps import MaskedSteps
 from maskpolicy.pipeline.graph.nodes import Commit, Folders, StageRun, stage
 from maskpolicy.pipeline.stages.evaluation import read_examples

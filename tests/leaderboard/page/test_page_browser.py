@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from payloads import HTML, SCRIPT
 
+from maskpolicy.leaderboard.comparisons import points
 from maskpolicy.leaderboard.given_scores import build_board
 from maskpolicy.leaderboard.page import SCRIPTS, save_page
 
@@ -366,9 +367,9 @@ def test_without_javascript_the_scores_are_there(browser, strong):
 
 def test_details_round_as_the_table(browser, strong):
     browser.open(strong.as_uri())
-    scores = [100 * n / 16 for n in range(-16, 17)] + [0.15, 12.35, 33.333]
+    scores = [100 * n / 16 for n in range(-16, 17)] + [0.15, 12.35, 33.333, 100 * (109 / 400)]
     found = browser.run(f"{json.dumps(scores)}.map((score) => Page.number(score))")
-    assert found == [f"{score:.1f}".replace("-", "−") for score in scores]
+    assert found == [points(score).replace("-", "−") for score in scores]
 
 
 def test_rows_without_a_difference_do_not_lack_room_for_examples(browser, tmp_path):

@@ -4,13 +4,14 @@
 (() => {
   const {board, record, number} = Page;
   const counted = /^(count|condense|contexts|fit|annotate|intermediate)/;
+  const general = /^(count|condense|annotate) general stage/; // before the general stage
 
   function minutes(row) {
     const stages = new Map(); // seconds by the key of a stage
     const runs = new Set();
     for (const one of row.cells.flatMap((cell) => Object.values(cell.seeds))) {
       for (const [name, key] of one.stages.map((index) => board.stages[index])) {
-        if (counted.test(name)) stages.set(key, record[one.from].stages[key]?.[0]);
+        if (counted.test(name) && !general.test(name)) stages.set(key, record[one.from].stages[key]?.[0]);
       }
       if (one.run !== null) runs.add(one.run);
     }

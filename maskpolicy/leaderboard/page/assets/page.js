@@ -30,7 +30,8 @@ const Page = (() => {
   }
 
   // a tie goes to the even digit, as in the table, which Python wrote
-  const number = (value, digits = 1) => {
+  const number = (exact, digits = 1) => {
+    const value = Number(exact.toFixed(4)); // as `points` in Python
     const isTie = Math.abs(value * 2 ** (digits + 1)) % 2 === 1;
     const text = value.toFixed(digits);
     const even = isTie && text.at(-1) % 2 ? (value * (1 - 1e-9)).toFixed(digits) : text;
