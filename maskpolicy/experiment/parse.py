@@ -206,7 +206,7 @@ def make_experiment(
     _check_texts(made, rows)
     if "tasks" in needs:
         _warn_of_evaluations(made)
-    if in_text.tunes_by_epochs and "epochs" in (given.get("finetune") or ()):
+    if in_text.tunes_all_by_epochs:
         learned_policies.check_classifiers(made)
     return made
 

@@ -154,6 +154,11 @@ class TextBudgets:
         blocks = (self.given, *blocks_of_columns(self.given))
         return any(_stated(block.get(FINETUNE), TuningBudget) for block in blocks)
 
+    @property
+    def tunes_all_by_epochs(self) -> bool:
+        """Whether the file's budget of fine-tuning is in epochs, not only a task's."""
+        return bool(_stated(self.given.get(FINETUNE), TuningBudget))
+
     def _counts_windows(self) -> bool:
         """Return whether epochs become the steps of a span task, whose windows are counted."""
         usual, tasks = _stated(self.given.get(FINETUNE), TuningBudget), self.given.get("tasks")
