@@ -247,13 +247,10 @@ class Resources:
             return need.gpus
         return need.members if there and kind.partition("-")[0] in ON_GPU else 0
 
-    def states_gpus(self, kind: str) -> bool | None:
-        """Return whether a kind of training states GPUs; if it states none, True if another does.
-
-        None: nothing is stated.
-        """
-        own, others = self.of(kind).gpus, any(self.of(each).gpus for each in TRAININGS)
-        return (True if others else None) if own is None else own > 0
+    def states_gpus(self, kind: str) -> bool:
+        """Return whether a kind of training states GPUs, or another one does and it states none."""
+        own = self.of(kind).gpus
+        return bool(any(self.of(each).gpus for each in TRAININGS) if own is None else own)
 
 
 _PLAIN = Resources()
@@ -280,7 +277,7 @@ def settled(
     return replace(spec, eval_every=every, patience=patience)
 
 
-def resolve_auto(spec: Training, states_gpus: bool | None = None) -> Training:
+def resolve_auto(spec: Training, states_gpus: bool = False) -> Training:
     """Replace "auto" in `spec` by the choice for this machine, or for a GPU that the file states.
 
     Precision is bf16 if matrix units compute in it (2 to 4 times as fast as fp32 on such a CPU);
@@ -290,7 +287,7 @@ def resolve_auto(spec: Training, states_gpus: bool | None = None) -> Training:
     depends on its memory (see `loop.train`).
     """
     is_here = hardware.is_cuda()
-    on_gpu = is_here if states_gpus is None else states_gpus
+    on_gpu = is_here or states_gpus
     if spec.precision == "auto":
         has_bf16 = hardware.has_bf16() if is_here or not on_gpu else True
         spec = replace(spec, precision="bf16" if has_bf16 else "fp32")

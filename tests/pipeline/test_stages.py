@@ -400,7 +400,8 @@ def test_general_text_that_rows_read_too_is_masked_apart_and_random_weights_are_
         "policies: [random, keywords]\ntasks: [cola]\n"
     )
     said = "policies[1]: keywords reads the model, and its weights are random"
-    for words, seed in (((), 0), (("general.steps=2",), 2**31), (OTHER, 0)):
+    same = ("general.steps=2", "general.corpus={files: [a.txt], shard_mb: 32}")
+    for words, seed in (((), 0), (same[:1], 2**31), (same, 2**31), (OTHER, 0)):
         caplog.clear()
         experiment = load_experiment(tmp_path / "it.yaml", words)
         every = topological(stages.build(experiment).targets)

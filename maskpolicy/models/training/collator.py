@@ -154,8 +154,17 @@ class MaskingCollator:
         self.room = Training(max_source=max_source, max_target=max_target)
         if model is not None:
             _check_model(model, self.tokenizer)
-        if about := config_beside(tokenizer) if model is None else getattr(model, "config", model):
-            self.room = within(self.room, limits(about))
+            self.room = within(self.room, limits(getattr(model, "config", model)))
+        elif (about := config_beside(tokenizer)) and suggested_kind(about, tokenizer) == self.kind:
+            asked_room, self.room = self.room, within(self.room, limits(about))
+            if self.room != asked_room:
+                source = self.room.max_source
+                log.warning(
+                    "%stexts are cut to the %d tokens of the configuration beside the "
+                    "tokenizer: give model=",
+                    _WHERE,
+                    source,
+                )
         if problem := self.specials.without_room(self.room):
             raise ConfigError(f"{_WHERE}{problem}")
         self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")

@@ -211,8 +211,8 @@ def check_vocabulary(tokenizer: Any, model: Any, name: str = "the model") -> Non
 
     Also if the model counts positions from another padding's id.
     """
-    rows = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > rows:
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)  # of a usual layer
+    if rows is not None and len(tokenizer) > rows:
         raise ConfigError(
             f"{name}: has {rows} embeddings, but its tokenizer {len(tokenizer)} tokens: save its "
             "own tokenizer beside it, or call resize_token_embeddings on the model"

@@ -46,7 +46,7 @@ CellName = TypeVar("CellName", bound=tuple[object, ...])
 ZERO_SHOT = Training(
     steps=0, precision="fp32", attention="sdpa"
 )  # what answers without fine-tuning depend on
-_GENERAL_SEEDS = 2**31  # + seed: rows that read the same corpus have other masks, in other order
+_GENERAL_SEEDS = 2**31  # + seed: rows that read the file's corpus have other masks
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,9 @@ class _Builder:
         spec, model = self.experiment.general, self.experiment.model
         general = self.inputs.general_text
         seed = spec.seed + number
-        if spec.steps and self.experiment.general_text == replace(self.experiment.corpus, mix=None):
+        text, rows_read = self.experiment.general_text, replace(self.experiment.corpus, mix=None)
+        parts = self.inputs.parts
+        if spec.steps and text is not None and parts(text)[0] == parts(rows_read)[0]:
             seed = (seed + _GENERAL_SEEDS) % 2**32
         objective: dict[str, Any] = {"policy": GENERAL_POLICY, "fields": {}}
         objective["how"] = self.kind.general

@@ -112,7 +112,8 @@ class Inputs:
             return self.external("tokenizer")
         corpora: tuple[Source, ...] = ()
         if corpus is None:
-            corpora, corpus = (GENERAL_SOURCE,), replace(self.experiment.corpus, mix=None)
+            corpora = (general_source(self.experiment.general_corpus),)
+            corpus = replace(self.experiment.corpus, mix=None)
         corpora = (*corpora, self.parts(corpus)[0])
         shape = preset(model)
         algorithm = cast(Algorithm, model.tokenizer or shape.algorithm)
@@ -230,8 +231,7 @@ class Inputs:
 
     def general_of_world(self, label: str, corpus: CorpusBlock | None) -> Text:
         """The general text of the world, in passages of the sizes of a block."""
-        sizes = GENERAL_SOURCE if corpus is None or corpus.name != WORLD else _general(corpus)
-        return Text(self.corpus(label, sizes))
+        return Text(self.corpus(label, general_source(corpus)))
 
     def text(self, block: PolicyBlock) -> Text:
         """The corpus of a row's intermediate stage."""
@@ -342,7 +342,10 @@ class Inputs:
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}
 
 
-def _general(corpus: CorpusBlock) -> WorldSource:
+def general_source(corpus: CorpusBlock | None) -> WorldSource:
+    """Return the world's general text, with the sizes of a block that names the world."""
+    if corpus is None or corpus.name != WORLD:
+        return GENERAL_SOURCE
     return WorldSource(part="general", **corpus.passage_size, limit=corpus.limit)
 
 
