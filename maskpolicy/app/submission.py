@@ -45,42 +45,32 @@ def write(
     """
     entry: dict[str, Any] = defaultdict(dict)
     fast: dict[str, list[Json]] = defaultdict(list)
-    made: dict[str, str] = {}  # by the folder or model of some answers: the run and task
-    backend = ""
-    for run in runs:
-        for cell in _cells(run, row, seed):
-            task, where = cell.config["task"]["name"], f"{cell.task} of {run.folder}"
-            limit = cell.config["task"].get("limit") or {}
-            if limit.get("test") or limit.get("group"):
-                raise ConfigError(f"{where}: an entry needs all examples: run it without `limit`")
-            own = _backend(cell) if task in ZERO_SHOT else backend
-            if backend not in ("", own):
-                raise ConfigError(f"{where}: has choose: {own}, and an entry has one: {backend}")
-            backend = own
-            models = [cell.stage_key(kind) for kind in ("intermediate", "general", "pretrained")]
-            first = made.setdefault(f"model {models}", where)
-            if first != next(iter(made.values())):
-                raise ConfigError(f"{where}: is of another model than {next(iter(made.values()))}")
-            for revision, path in _answers(run, cell, store):
-                answered = _answered(cell, path, is_fast=revision != MAIN)
-                place, benchmark = _place(task, backend, is_fast=revision != MAIN)
-                if (other := made.setdefault(f"{revision}/{place}", where)) != where:
-                    raise ConfigError(f"{where}: {other} has the same task: run one of the two")
-                content = {
-                    name: {
-                        "predictions": [
-                            {"id": f"{name}_{number}", "pred": answer}
-                            for number, (answer, _) in enumerate(answers)
-                        ]
-                    }
-                    for name, answers in answered.items()
+    cells = [(run, cell) for run in runs for cell in _cells(run, row, seed)]
+    backend = _backend(cells)
+    owners: dict[Path, str] = {}  # the run and task of each folder of answers
+    for run, cell in cells:
+        task, where = cell.config["task"]["name"], f"{cell.task} of {run.folder}"
+        for revision, path in _answers(run, cell, store):
+            answered = _answered(cell, path, is_fast=revision != MAIN)
+            place, benchmark = _place(task, backend, is_fast=revision != MAIN)
+            folder = out / revision / place
+            if (owner := owners.setdefault(folder, where)) != where:
+                raise ConfigError(f"{where}: {owner} has the same task: run one of the two")
+            content = {
+                name: {
+                    "predictions": [
+                        {"id": f"{name}_{number}", "pred": answer}
+                        for number, (answer, _) in enumerate(answers)
+                    ]
                 }
-                write_file(out / revision / place / "predictions.json", json_bytes(content))
-                if revision == MAIN:
-                    entry[benchmark] |= content
-                elif task in ZERO_SHOT:
-                    shares = {name: fmean(s for _, s in each) for name, each in answered.items()}
-                    fast[benchmark].append(shares)
+                for name, answers in answered.items()
+            }
+            write_file(folder / "predictions.json", json_bytes(content))
+            if revision == MAIN:
+                entry[benchmark] |= content
+            elif task in ZERO_SHOT:
+                shares = {name: fmean(s for _, s in each) for name, each in answered.items()}
+                fast[benchmark].append(shares)
     if not entry and not fast:
         tasks = ", ".join((*ZERO_SHOT, *GLUE))
         raise ConfigError(f"{runs[0].folder}: has no task of BabyLM's pipeline: {tasks}")
@@ -131,12 +121,30 @@ def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]
             )
 
 
-def _backend(cell: Result) -> str:
-    """Return the pipeline's name of the way in which a cell's model scores sentences."""
-    if cell.config["model"]["kind"] == ENCODER:
-        return "mlm"
-    choose = str(cell.config["task"].get("choose", "auto"))
-    return "enc_dec_mask" if choose == "auto" else choose
+def _backend(cells: Sequence[tuple[Run, Result]]) -> str:
+    """Return the pipeline's name of the way in which the model of all cells scores sentences.
+
+    It is "" if no task scores sentences. Raises ConfigError for another model, way or limit.
+    """
+    backend = ""
+    models: dict[tuple[str | None, ...], str] = {}
+    for run, cell in cells:
+        block, where = cell.config["task"], f"{cell.task} of {run.folder}"
+        limit = block.get("limit") or {}
+        if limit.get("test") or limit.get("group"):
+            raise ConfigError(f"{where}: an entry needs all examples: run it without `limit`")
+        stages = ("intermediate", "general", "pretrained")
+        models.setdefault(tuple(cell.stage_key(kind) for kind in stages), where)
+        if len(models) > 1:
+            raise ConfigError(f"{where}: is of another model than {next(iter(models.values()))}")
+        if block["name"] in ZERO_SHOT:
+            choose = block.get("choose", "auto")
+            own = "enc_dec_mask" if choose == "auto" else choose
+            own = "mlm" if cell.config["model"]["kind"] == ENCODER else own
+            if backend not in ("", own):
+                raise ConfigError(f"{where}: has choose: {own}, and an entry has one: {backend}")
+            backend = own
+    return backend
 
 
 def _place(task: str, backend: str, *, is_fast: bool) -> tuple[str, str]:
