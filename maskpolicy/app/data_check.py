@@ -25,7 +25,7 @@ from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import Passages
 from maskpolicy.data.taskfiles import audit, sources
 from maskpolicy.data.taskfiles.evidence import Answers, words_of, words_within
-from maskpolicy.experiment.budgets import TRAININGS, Training
+from maskpolicy.experiment.budgets import TRAININGS, Training, block_of
 from maskpolicy.experiment.definition import ENCODER
 from maskpolicy.experiment.task_kinds import TEXT
 from maskpolicy.masking.selection import Masker
@@ -101,7 +101,7 @@ class DataCheck:
         """All stages that depend on no training, inputs first."""
         untrained: dict[str, Stage] = {}
         for stage in self.prepared.order:
-            is_training = stage.kind.partition("-")[0] in TRAININGS
+            is_training = block_of(stage.kind) in TRAININGS
             if not is_training and all(each.key in untrained for each in stage.inputs.values()):
                 untrained[stage.key] = stage
         return list(untrained.values())

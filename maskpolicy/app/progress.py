@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
+from maskpolicy.experiment.budgets import block_of
 from maskpolicy.pipeline.graph.costs import Costs, known_costs, on_their_own, time_left
 from maskpolicy.pipeline.graph.events import Event, Outcome
 from maskpolicy.pipeline.graph.nodes import Stage, topological, users_of
@@ -296,7 +297,7 @@ def parts(outcomes: Iterable[Outcome], wall: float) -> list[StageSummary]:
     """
     by_name: dict[str, list[Outcome]] = {name: [] for name in (*PARTS, REST)}
     for outcome in outcomes:
-        kind = outcome.stage.kind.partition("-")[0]  # such as intermediate-part
+        kind = block_of(outcome.stage.kind)
         by_name[kind if kind in PARTS else REST].append(outcome)
     summaries = list[StageSummary]()
     for name, members in by_name.items():

@@ -21,6 +21,11 @@ Own: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Mapping[str, An
 Momentum = Annotated[float, Range(ge=0, lt=1)]
 
 
+def block_of(kind: str) -> str:
+    """Return the block of a kind of stage: "intermediate" for "intermediate-part"."""
+    return kind.partition("-")[0]
+
+
 @dataclass(frozen=True)
 class Training:
     """One training budget: of the general, fit, intermediate or fine-tuning stage."""
@@ -238,14 +243,14 @@ class Resources:
 
     def of(self, kind: str) -> Need:
         """Return the resources of a kind of stage; KIND-OTHER, such as a shard, has KIND's."""
-        return getattr(self, kind.partition("-")[0], self.others)
+        return getattr(self, block_of(kind), self.others)
 
     def gpus(self, kind: str, there: bool) -> int:
         """Return the number of GPUs of a stage; `there`: the machine or cluster has GPUs."""
         need = self.of(kind)
         if need.gpus is not None:
             return need.gpus
-        return need.members if there and kind.partition("-")[0] in ON_GPU else 0
+        return need.members if there and block_of(kind) in ON_GPU else 0
 
     def states_gpus(self, kind: str) -> bool:
         """Return whether a kind of training states GPUs, or another one does and it states none."""
@@ -353,7 +358,7 @@ def check_machine(resources: Resources, kinds: Iterable[str], gpus: int) -> None
     for kind in kinds:
         wanted = resources.gpus(kind, gpus > 0)
         if wanted > gpus:
-            key = kind.partition("-")[0]
+            key = block_of(kind)
             raise ConfigError(
                 f"resources.{key}: needs {wanted} GPUs, and this machine has {gpus}: lower it, or "
                 "compute these stages on another machine"

@@ -158,8 +158,8 @@ def _rows(
         gaps = tuple(draft.gaps(tasks, base_seeds[index]))
         work = next((cell.work for cell in draft.cells.values() if cell.work), None)
         policy = draft.config["policy"]
-        own = (scores, work, draft.cells, gaps, drafts[base].name)
-        rows.append(BoardRow(draft.name, policy, *own))
+        against = drafts[base].name
+        rows.append(BoardRow(draft.name, policy, scores, work, draft.cells, gaps, against))
     return rows
 
 

@@ -169,9 +169,16 @@ class Guesser:
             yield batch, np.where(table >= PLACE, table - PLACE, -1)
 
     def _pairs(self, passages: list[Passage], spans: list[Spans], draw: int) -> Pairs:
-        how = replace(self.denoising, replacement=None), self.specials, self.spec.seed
-        epochs, limits = [draw] * len(passages), (self.room, self.specials.target_room(self.spec))
-        written = denoising_pairs(passages, spans, *how, epochs, *limits)
+        written = denoising_pairs(
+            passages,
+            spans,
+            replace(self.denoising, replacement=None),
+            self.specials,
+            self.spec.seed,
+            epochs=[draw] * len(passages),
+            room=self.room,
+            target_room=self.specials.target_room(self.spec),
+        )
         return self.kind.pairs(self.specials, written, self.spec)
 
     def _predict(

@@ -241,6 +241,7 @@ def test_a_failed_fast_benchmark_and_a_missing_folder_are_named(home, done, refu
     for task, more, said in (
         ("ewok", {"config": {"task": {"limit": {"test": 5}}}}, "needs all examples"),
         ("blimp", {"stages": {"intermediate random, run 0": "0" * 64}}, "is of another model than"),
+        ("blimp-supplement", {"config": {"model": {"kind": "seq2seq"}}}, "an entry has one: mlm"),
     ):
         shutil.copytree("fast", task)
         folders.change(home / task, f"random--{task}--*", **more)
@@ -256,6 +257,17 @@ def test_missing_checkpoints_are_one_line(refused, home, monkeypatch):
     words = ("random", "--out", "exported", "--checkpoints", "--store", "store")
     said = refused("export", "full", *words)
     assert "random has no checkpoints: set checkpoint_words or checkpoint_steps in" in said
+
+
+def test_a_way_of_scoring_that_the_pipeline_lacks_is_left_out(home, done, monkeypatch):
+    monkeypatch.chdir(home)
+    shutil.copytree("fast", "within")
+    way = {"task": {"choose": "within_word_l2r"}}
+    folders.change(home / "within", "random--blimp--*", config=way)
+    done("submission", "within", *ROW, "--out", "within-results")
+    (entry,) = (home / "within-results").rglob("all_full*.json")
+    assert json.loads(entry.read_text()).keys() == {"fast_eval_results"}
+    assert json.loads(entry.read_text())["fast_eval_results"].keys() == {"blimp_supplement", "ewok"}
 
 
 @pytest.mark.parametrize("name", ["masking", "small"])

@@ -196,6 +196,13 @@ def test_version_stands_for_what_is_found():
     assert (entities.VERSION, digest) == (2, GOLDEN), "the rules changed: raise entities.VERSION"
 
 
+def test_the_last_word_of_a_line_has_the_tag_of_its_word(tmp_path):
+    rules = [({"IS_SPACE": True}, "SPACE"), ({"TEXT": {"REGEX": "[a-z]"}}, "NOUN")]
+    (text,) = tokenize([Document("d", "one two \n  red fox\n")], small.tokenizer())
+    found = next(pipelines.tag_words([text], spacy_rules.pipeline(tmp_path, tags=rules)))
+    assert [pipelines.TAGS[tag] for tag in found.tolist()] == ["NOUN"] * 4
+
+
 def test_a_mark_within_a_token_is_punctuation(tmp_path):
     names = spacy_rules.pipeline(tmp_path, tags=[({"TEXT": {"REGEX": "[a-z]"}}, "PROPN")])
     (text,) = tokenize([Document("d", "Mr. Finn of the U.S.A. went.")], small.tokenizer())

@@ -311,7 +311,7 @@ def test_several_processes_train_the_parts_and_keep_a_model_on_the_way(folder, s
 
 
 def test_the_warnings_of_a_part_name_the_block_of_its_budget():
-    assert StageRun(None, name="intermediate-part amlm, run 0").kind == "intermediate"
+    assert StageRun(None, name="intermediate-part amlm, run 0").block == "intermediate"
 
 
 def test_every_and_smoothing_of_a_users_policy_have_their_bounds():

@@ -261,16 +261,19 @@ def _weights(behind: Iterable[Stage], store: Store) -> str | None:
 def _text(behind: Iterable[Stage], store: Store) -> Json:
     """Return the size of the intermediate stage's corpus, or None without a record."""
     corpus = next((each.inputs["corpus"] for each in behind if each.kind == "intermediate"), None)
-    known = None if corpus is None else store.recall(corpus.key)
-    return known and (known["record"].get("facts") or {}).get(SIZE_FACT)
+    return None if corpus is None else _facts(corpus, store).get(SIZE_FACT)
 
 
 def _shrunk(behind: Iterable[Stage], store: Store) -> Json:
     """Return how far micro-batches shrank in the trainings in which memory ran out, or None."""
     trainings = (stage for stage in behind if stage.kind in (*TRAININGS, "intermediate-part"))
-    records = {each.name: store.recall(each.key) or {"record": {}} for each in trainings}
-    facts = {name: known["record"].get("facts") or {} for name, known in records.items()}
-    return {name: each["shrunk"] for name, each in facts.items() if "shrunk" in each} or None
+    facts = {each.name: _facts(each, store) for each in trainings}
+    return {name: own["shrunk"] for name, own in facts.items() if "shrunk" in own} or None
+
+
+def _facts(stage: Stage, store: Store) -> dict[str, Json]:
+    """Return what a computed stage told of itself; {} without a record."""
+    return (store.recall(stage.key) or {"record": {}})["record"].get("facts") or {}
 
 
 def _chosen(
@@ -325,8 +328,8 @@ def _cost(choice: Stage, kinds: Collection[str], store: Store) -> dict[str, Json
             params, FitParams | IntermediateParams | FinetuneParams
         ):
             known = found.setdefault(stage.kind, Counter())
-            facts = (store.recall(stage.key) or {"record": {}})["record"].get("facts") or {}
-            known.update(trainings=1, steps=_steps_taken(facts, params.spec.steps))
+            steps = _steps_taken(_facts(stage, store), params.spec.steps)
+            known.update(trainings=1, steps=steps)
             work = _output(stage, WORK, store) or {}
             known.update({name: work[name] for name in TOKENS if name in work})
     return {kind: dict(about) for kind, about in found.items()}

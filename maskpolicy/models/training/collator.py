@@ -338,27 +338,28 @@ class MaskingCollator:
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
         text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
-        if ids is not None and (text is None or isinstance(text, str)):
-            ids = self._ids(ids)
-            plain = ~np.isin(ids, self._removed)
-            own = as_spans([] if offsets is None else np.asarray(offsets))
-            if offsets is not None and len(own) != len(ids):
-                raise DataError(f"a row has {len(ids)} input_ids, but {len(own)} offsets")
-            if text is None or offsets is None or not _are_of(text, own[plain]):
-                return self._decoded(ids[plain], text)
-            if counts_blanks(self.tokenizer):
-                own = as_spans(without_blanks(own.tolist(), text))
-            return text, ids[plain], own[plain]
-        if not isinstance(text, str) and "text" in row:
-            raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
-        if text is None:
+        if ids is None and "text" not in row:
             raise DataError(
                 f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
                 "the Trainer remove_unused_columns=False, or rename the column of texts to 'text'"
             )
-        fields.check(text, "a row's 'text'")
-        encoding = encode([text], self.tokenizer)[0]
-        return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
+        is_text = isinstance(text, str)
+        if not is_text and (ids is None or text is not None):
+            raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
+        if ids is None:
+            fields.check(text, "a row's 'text'")
+            encoding = encode([text], self.tokenizer)[0]
+            return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
+        ids = self._ids(ids)
+        plain = ~np.isin(ids, self._removed)
+        own = as_spans([] if offsets is None else np.asarray(offsets))
+        if offsets is not None and len(own) != len(ids):
+            raise DataError(f"a row has {len(ids)} input_ids, but {len(own)} offsets")
+        if text is None or offsets is None or not _are_of(text, own[plain]):
+            return self._decoded(ids[plain], text)
+        if counts_blanks(self.tokenizer):
+            own = as_spans(without_blanks(own.tolist(), text))
+        return text, ids[plain], own[plain]
 
     def _ids(self, given: Any) -> NDArray[np.int32]:
         """Return a row's ids as an array (t,); raises DataError unless all are tokens."""

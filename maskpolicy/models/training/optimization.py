@@ -51,6 +51,15 @@ class NoCheckpoints:
         """Return None: there is never one."""
 
 
+@dataclass(frozen=True)
+class _Best:
+    """The weights with the best validation score so far."""
+
+    score: float = -math.inf
+    step: int = 0  # 0: none yet
+    weights: Any = None  # without gaps
+
+
 class Optimization:
     """The state of a training: weights, optimizer, counts, and the best weights so far."""
 
@@ -74,7 +83,7 @@ class Optimization:
         self.work: Counter[str] = Counter()
         self.total = torch.zeros((), device=self.device)
         self.seen = self.last = 0.0
-        self.best: dict[str, Any] = {"score": -math.inf, "step": 0, "master": None}
+        self.best = _Best()
         self.scores: list[tuple[int, float]] = []  # step and score of each validation
         self.failed: str | None = None
         self.shrunk: dict[str, int] = {}  # micro_tokens and step, once memory has run out
@@ -226,15 +235,15 @@ class Optimization:
         self.check(done)
         score = float(together(lambda own: validate(self.module))[0])
         self.scores.append((done, score))
-        if score > self.best["score"]:
-            self.best = {"score": score, "step": done, "master": self.weights.packed().clone()}
+        if score > self.best.score:
+            self.best = _Best(score, done, self.weights.packed().clone())
         return score
 
     def finished(self, done: int) -> bool:
         """Return True if all steps are done, or early stopping ends the training."""
-        waited = done - self.best["step"]
+        waited = done - self.best.step
         patience = self.spec.patience * self.spec.eval_every
-        stopped = bool(self.best["step"] and patience and waited >= patience)
+        stopped = bool(self.best.step and patience and waited >= patience)
         return done >= self.end or stopped
 
     def finish(self, done: int) -> dict[str, Any]:
@@ -242,9 +251,9 @@ class Optimization:
         if done < self.end and self.seen:  # early stopping
             self.last = self.total.item() / self.seen
         result = {"steps": done, "loss": self.last, "work": dict(self.work)}
-        if self.best["master"] is not None:
-            self.weights.load(self.best["master"])
-            result |= {"best_step": self.best["step"], "best_score": self.best["score"]}
+        if self.best.step:
+            self.weights.load(self.best.weights)
+            result |= {"best_step": self.best.step, "best_score": self.best.score}
             result["scores"] = self.scores
         if self.shrunk:
             result["shrunk"] = self.shrunk
@@ -264,11 +273,11 @@ class Optimization:
             for name, value in state.items():
                 flat = self.weights.packed(value, index) if value.ndim else value
                 tensors[f"optimizer.{index}.{name}"] = flat
-        if self.best["master"] is not None:
-            tensors["best"] = self.best["master"]
+        if self.best.step:
+            tensors["best"] = self.best.weights
         if copies:
             tensors = {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
-        best = [self.best["score"], self.best["step"]] if self.best["step"] else None
+        best = [self.best.score, self.best.step] if self.best.step else None
         facts = {
             "work": self.work,
             "last": self.last,
@@ -308,7 +317,7 @@ class Optimization:
         self.weights.load(tensors.pop("master"))
         if facts["best"]:
             score, step = facts["best"]
-            self.best = {"score": score, "step": step, "master": tensors.pop("best")}
+            self.best = _Best(score, step, tensors.pop("best"))
         state: dict[int, dict[str, Any]] = {}
         for name, value in tensors.items():
             _, index, key = name.split(".")

@@ -24,7 +24,7 @@ from maskpolicy.core.errors import ConfigError, MaskpolicyError, StageError, Sto
 from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
 from maskpolicy.pipeline.graph import nodes
-from maskpolicy.pipeline.graph.nodes import Commit, Local, Stage, StageRun, kind_of, params_from
+from maskpolicy.pipeline.graph.nodes import Commit, Local, Stage, StageRun, params_from, stage_kind
 from maskpolicy.pipeline.graph.processes import Process, Report
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
@@ -84,7 +84,7 @@ def call_of(stage: Stage, store: Store, byproducts: Mapping[str, Stage], **about
         key=stage.key,
         name=stage.name,
         record=stage.record(),
-        module=kind_of(stage.kind).function.__module__,
+        module=stage_kind(stage.kind).function.__module__,
         local=stage.local,
         files=stage.files,
         byproducts={name: call_of(each, store, {}, **about) for name, each in byproducts.items()},
@@ -133,7 +133,7 @@ def _compute(call: Call, store: Store, inputs: Mapping[str, Path], report: Repor
             if call.local.processes > 1:
                 run.facts.update(_together(call, out, run))
             else:
-                kind_of(call.kind).function(params, inputs, out, run)
+                stage_kind(call.kind).function(params, inputs, out, run)
             isolation.name_unkeyed(call.files)
             if code := changed_files.builtin_code(params):
                 run.facts[BUILTIN_FACT] = code
@@ -312,7 +312,7 @@ def _member(
     with TemporaryDirectory() as nowhere:
         own = Path(nowhere) if rank else out
         params = params_from(call.kind, call.record["params"])
-        kind_of(call.kind).function(params, inputs, own, run)
+        stage_kind(call.kind).function(params, inputs, own, run)
     torch.distributed.barrier()  # others may still communicate with this process
     with suppress(Exception):
         torch.distributed.destroy_process_group()

@@ -15,11 +15,11 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from maskpolicy.core.errors import StageError, cause
-from maskpolicy.experiment.budgets import TRAININGS
+from maskpolicy.experiment.budgets import TRAININGS, block_of
 from maskpolicy.pipeline.graph import nodes
 from maskpolicy.pipeline.graph.calls import KILLED, Answer, Call, Lost, answer, call_of
 from maskpolicy.pipeline.graph.events import Event, Listener, Outcome, plan_digest, recorded, silent
-from maskpolicy.pipeline.graph.nodes import Stage, kind_of, sinks, topological, users_of
+from maskpolicy.pipeline.graph.nodes import Stage, sinks, stage_kind, topological, users_of
 from maskpolicy.pipeline.graph.processes import Report
 from maskpolicy.pipeline.store.artifacts import Store, run_name
 from maskpolicy.pipeline.store.mirror import RECORDED
@@ -264,7 +264,7 @@ class _Execution:
             _log.warning("%s: %s: it starts again from its last checkpoint", stage.name, lost)
             self._queue(stage)
             return
-        kind = stage.kind.partition("-")[0]
+        kind = block_of(stage.kind)
         smaller = f"lower {kind}.micro_tokens, or " if kind in TRAININGS else ""
         error = StageError(
             f"{lost}, {count} times in a row: if memory ran out, {smaller}give each process more "
@@ -407,7 +407,7 @@ def ranks_of(
         if stage.key not in lengths:
             after = [1 + longest(user) for user in users[stage.key]]
             byproducts = [longest(each) for each in stage.byproducts.values() if each.key in users]
-            own = _URGENT if kind_of(stage.kind).urgent else 1
+            own = _URGENT if stage_kind(stage.kind).urgent else 1
             lengths[stage.key] = max((own, *after, *byproducts))
         return lengths[stage.key]
 

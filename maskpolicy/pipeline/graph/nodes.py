@@ -23,7 +23,7 @@ from maskpolicy.core.files import slug
 from maskpolicy.core.keys import digest, from_json, plain, to_json
 from maskpolicy.core.schema import omitted
 from maskpolicy.core.types import Json
-from maskpolicy.experiment.budgets import Training
+from maskpolicy.experiment.budgets import Training, block_of
 from maskpolicy.experiment.definition import CorpusBlock
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.checkpoints import Checkpoints
@@ -70,9 +70,9 @@ class StageRun:
     logs: Path | None = None  # a folder for files that only people read
 
     @property
-    def kind(self) -> str:
-        """The block of the budget: the first word of the name, without e.g. "-part"."""
-        return self.name.partition(" ")[0].partition("-")[0]
+    def block(self) -> str:
+        """The block of its budget."""
+        return block_of(self.name.partition(" ")[0])
 
     def warn(self, text: str) -> None:
         """Log a warning with the stage's name; of several processes, only the first has a name."""
@@ -137,7 +137,7 @@ folders of the input artifacts by name. Equal params and input files must give e
 
 
 @dataclass(frozen=True)
-class Kind:
+class StageKind:
     """A kind of stage, as `stage` registers it."""
 
     function: StageFunction
@@ -148,7 +148,7 @@ class Kind:
     picks: bool
 
 
-_KINDS: dict[str, Kind] = {}
+_KINDS: dict[str, StageKind] = {}
 F = TypeVar("F", bound=StageFunction)
 P = TypeVar("P")
 
@@ -168,7 +168,7 @@ def stage(
     return partial(_register, kind, version=version, urgent=urgent, picks=picks)
 
 
-def kind_of(name: str) -> Kind:
+def stage_kind(name: str) -> StageKind:
     """Return a kind of stage by its name; raises ConfigError."""
     try:
         return _KINDS[name]
@@ -178,12 +178,12 @@ def kind_of(name: str) -> Kind:
 
 def params_from(kind: str, params: Json) -> Any:
     """Return the parameters of a kind of stage from the JSON in a key, and from nothing else."""
-    return from_json(kind_of(kind).params, plain(params), kind)
+    return from_json(stage_kind(kind).params, plain(params), kind)
 
 
 def version_of(kind: str) -> int:
     """Return the version of a kind of stage."""
-    return kind_of(kind).version
+    return stage_kind(kind).version
 
 
 def params_of(record: Json, kind: type[P]) -> P:
@@ -226,7 +226,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         """Compute the key from copies of params and inputs, so that it cannot change."""
-        known = kind_of(self.kind)
+        known = stage_kind(self.kind)
         if not isinstance(self.params, known.params):
             raise ConfigError(f"stage {self.kind}: its params must be of {known.params}")
         object.__setattr__(self, "keyed", to_json(self.params, f"{self.kind}.params"))
@@ -306,7 +306,7 @@ FILE = "choice.json"
 
 def options(stage: Stage) -> dict[str, Stage]:
     """Return the options of a stage, by name; {} for most stages."""
-    if not kind_of(stage.kind).picks:
+    if not stage_kind(stage.kind).picks:
         return {}
     return {name: each for name, each in stage.inputs.items() if name.startswith(OPTION)}
 
@@ -316,7 +316,7 @@ def needed_names(kind: str, inputs: Mapping[str, str], store: Store) -> list[str
 
     `inputs` maps names to keys. Before the choice is made, no option is needed.
     """
-    if not kind_of(kind).picks:
+    if not stage_kind(kind).picks:
         return list(inputs)
     path = store.file(inputs[CHOICE], FILE)
     taken = None if path is None else json.loads(path.read_bytes())["input"]
@@ -358,5 +358,5 @@ def _register(kind: str, function: F, **stated: Any) -> F:
     params = get_type_hints(function).get("params")
     if not all(map(is_dataclass, get_args(params) or [params])):
         raise ConfigError(f"{where}: annotate `params` of stage {kind!r} with a frozen dataclass")
-    _KINDS[kind] = Kind(function, params, where, **stated)
+    _KINDS[kind] = StageKind(function, params, where, **stated)
     return function

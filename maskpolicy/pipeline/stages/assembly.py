@@ -230,7 +230,7 @@ class _Builder:
             config=scratch.config_of(model),
             keeps_head=model.head == "own",
             whole_targets=self._has_short_targets(spec),
-            **self.inputs.of_kind(),
+            **self.inputs.model_fields(),
         )
         name = Path(model.name).name
         label = f"{name}, model {number}" if number else name
@@ -287,7 +287,7 @@ class _Builder:
             first=first,
             keeps_head=self.experiment.model.kind == ENCODER and not drops_head(block.denoising),
             whole_targets=self._has_short_targets(spec),
-            **self.inputs.of_kind(),
+            **self.inputs.model_fields(),
         )
         inputs = self.training_inputs(block, run) | self.feedback(block, run, first)
         return self.inputs.resumable(self.inputs.stage(kind, label, params, **inputs), spec)
@@ -352,7 +352,7 @@ class _Builder:
             depends=registry.depends(block.policy),
             first=first,
             until=min(first + size, spec.steps),
-            **self.inputs.of_kind(),
+            **self.inputs.model_fields(),
         )
         label = f"{name}, after {first} of {spec.steps} steps"
         made = self.inputs.stage("intermediate-feedback", label, params, **inputs, **found)

@@ -11,7 +11,7 @@ from pathlib import Path
 from maskpolicy.core import hardware, hub, metrics
 from maskpolicy.core.errors import DataError
 from maskpolicy.core.types import Example, Json
-from maskpolicy.data import majority as guesses
+from maskpolicy.data import majority
 from maskpolicy.data.taskfiles import audit as audits
 from maskpolicy.data.taskfiles import examples as task_examples
 from maskpolicy.experiment.budgets import Training
@@ -109,25 +109,17 @@ def read_examples(folder: Path, split: str) -> list[Example]:
     return task_examples.read_rows(folder / f"{split}.jsonl")
 
 
-def labelled(folder: Path, split: str) -> list[Example]:
-    """Return the examples of a split, as `read_examples`; raises DataError if there are none."""
-    found = read_examples(folder, split)
-    if not found:
-        raise DataError(f"the task has no examples in {split}: give some, or tune no row on it")
-    return found
-
-
 @stage("majority", version=4)
-def majority(params: MajorityParams, inputs: Folders, out: Path, run: StageRun) -> None:
+def guess_majority(params: MajorityParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Guess the test answers of a task without a model, and score the guesses."""
     train, dev = (read_examples(inputs["train"], split) for split in ("train", "dev"))
     test = read_examples(inputs["test"], "test")
-    material = guesses.Material(
+    material = majority.Material(
         train, metric=params.metric, keep=params.keep, unanswerable=params.unanswerable
     )
-    found = guesses.best(material, dev, test, params.kind)
+    found = majority.best(material, dev, test, params.kind)
     text = json.dumps(asdict(found), indent=1, sort_keys=True)
-    (out / guesses.FILE).write_text(text, encoding="utf-8")
+    (out / majority.FILE).write_text(text, encoding="utf-8")
 
 
 @stage("evaluate", version=4)
@@ -139,7 +131,11 @@ def evaluate(params: EvaluateParams, inputs: Folders, out: Path, run: StageRun) 
     model.to(hardware.device())
     spec = bounded(params.spec, model)
     set_attention(model, spec.attention, fp32=params.head != TEXT)  # text.answer casts it
-    test = labelled(inputs["examples"], params.split)
+    test = read_examples(inputs["examples"], params.split)
+    if not test:
+        raise DataError(
+            f"the task has no examples in {params.split}: give some, or tune no row on it"
+        )
     predictions = head.answer(model, tokenizer, test, params, spec, run.progress)
     found = metrics.score(params.metric, predictions, test)
     answered = zip(test, predictions, found.scores, strict=True)

@@ -186,7 +186,7 @@ class Inputs:
             model = self.experiment.model
             pads = pads_or_truncates(model.tokenizer or model.name, of_model["revision"])
             return ModelTokenizer(**of_model, pads=pads)
-        return PretrainedParams(**of_model, **self.of_kind(), head=self.experiment.model.head)
+        return PretrainedParams(**of_model, **self.model_fields(), head=self.experiment.model.head)
 
     def parts(self, corpus: CorpusBlock) -> tuple[Source, _Shards]:
         """The source of a corpus's passages, and its shards; [] if one stage reads it."""
@@ -336,7 +336,7 @@ class Inputs:
             found = self.over("count", name, params, text, before=before)
         return found
 
-    def of_kind(self) -> dict[str, Any]:
+    def model_fields(self) -> dict[str, Any]:
         """The fields of `ModelParams`."""
         model = self.experiment.model
         return {"kind": model.kind, "decoder_layers": model.decoder_layers}

@@ -223,7 +223,7 @@ def _warn_of_repetition(steps: MaskedSteps, run: StageRun) -> None:
         what = "passages" if steps.examples is None else "examples"
         run.warn(
             f"reads each of {count} {what} {times:.0f} times ({spec.steps} steps of "
-            f"{spec.batch_size} passages): give more text, or lower {run.kind}.steps"
+            f"{spec.batch_size} passages): give more text, or lower {run.block}.steps"
         )
 
 
@@ -233,8 +233,8 @@ def _warn_of_truncation(steps: MaskedSteps, asked: Training, run: StageRun) -> N
     if not cut:
         return
     most = getattr(steps.spec, key)
-    lower = "" if run.kind == "general" else "lower corpus.words or corpus.tokens"
-    higher = f"raise {run.kind}.{key}" if getattr(asked, key) == most else ""
+    lower = "" if run.block == "general" else "lower corpus.words or corpus.tokens"
+    higher = f"raise {run.block}.{key}" if getattr(asked, key) == most else ""
     advice = ", or ".join(filter(None, [lower, higher])) or "the model has no more positions"
     run.warn(
         f"{cut} of {count} passages ({100 * cut / count:.3g}%) are longer than {most} tokens and "
@@ -252,7 +252,7 @@ def _warn_of_visible_spans(steps: MaskedSteps, run: StageRun) -> None:
         (
             written.without_room,
             f"wholly or in part, as a target has at most {steps.spec.max_target} tokens: raise "
-            f"{run.kind}.max_target",
+            f"{run.block}.max_target",
         ),
     )
     for count, reason in reasons:
@@ -390,8 +390,8 @@ def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) 
 
     With spec.eval_every, the result has the weights with the best score on dev.
     """
-    splits = {split: read_examples(inputs["examples"], split) for split in ("train", "dev")}
-    _finetune(params, splits, inputs, out, run)
+    train, dev = (read_examples(inputs["examples"], split) for split in ("train", "dev"))
+    _finetune(params, train, dev, inputs, out, run)
 
 
 @stage("finetune-classifier", version=6)
@@ -400,23 +400,21 @@ def finetune_classifier(params: FinetuneParams, inputs: Folders, out: Path, run:
 
     inputs: "model", "tokenizer", and the task's contexts as "examples".
     """
-    splits = {
-        split: readable(read_examples(inputs["examples"], split), params.head)
-        for split in ("train", "dev")
-    }
-    _finetune(params, splits, inputs, out, run)
+    splits = (read_examples(inputs["examples"], split) for split in ("train", "dev"))
+    train, dev = (readable(examples, params.head) for examples in splits)
+    _finetune(params, train, dev, inputs, out, run)
 
 
 def _finetune(
     params: FinetuneParams,
-    splits: Mapping[str, list[Example]],
+    examples: list[Example],
+    dev: list[Example],
     inputs: Folders,
     out: Path,
     run: StageRun,
 ) -> None:
     head = TASK_HEADS[params.head]
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))
-    examples, dev = splits["train"], splits["dev"]
     model = head.start(inputs["model"], examples, params.spec.seed)
     check_vocabulary(tokenizer, model)
     spec = _bounded(params.spec, model, run)

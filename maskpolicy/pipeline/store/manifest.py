@@ -22,7 +22,7 @@ from maskpolicy.core.files import sha256, sync
 from maskpolicy.core.keys import digest, digest_parsed
 from maskpolicy.core.types import Json
 from maskpolicy.core.version import VERSION
-from maskpolicy.experiment.budgets import ON_GPU
+from maskpolicy.experiment.budgets import ON_GPU, block_of
 
 NAME = "MANIFEST.json"
 FORMAT = 1
@@ -235,7 +235,7 @@ def surroundings(kind: str = "") -> dict[str, Json]:
         "threads": str(torch.get_num_threads()) if torch else os.environ.get("OMP_NUM_THREADS"),
         "settings": {name: os.environ[name] for name in _ROUNDING if name in os.environ},
     }
-    if kind.partition("-")[0] in (*ON_GPU, "annotate") and (gpu := hardware.gpu_in_use()):
+    if block_of(kind) in (*ON_GPU, "annotate") and (gpu := hardware.gpu_in_use()):
         machine["gpu"] = gpu
     return {"versions": _versions(), "commit": _commit(), "machine": machine}
 
