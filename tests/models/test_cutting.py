@@ -208,18 +208,18 @@ def assert_pairs_of_collator(seed, count=5):
         source = source[seen == 1].tolist()
         assert tuple(source[: len(before)]) == before
         assert tuple(source[len(source) - len(after) :]) == after
-        room = collator.room.max_source - len(before) - len(after)
+        room = collator.spec.max_source - len(before) - len(after)
         if collator.kind == "encoder":
             filled = np.where(labels[: len(source)] == IGNORE, source, labels[: len(source)])
             assert filled.tolist() == [*before, *whole[:room], *after]
             continue
         target = labels[labels != IGNORE].tolist()
-        assert len(target) <= collator.room.max_target
+        assert len(target) <= collator.spec.max_target
         source = source[len(before) : len(source) - len(after)]
         target = target[len(first) : len(target) - len(last)]
         (how,) = {leaf.denoising for leaf in collator.masker.leaves}
         if how.target == "full":
-            room = min(room, collator.room.max_target - len(first) - len(last))
+            room = min(room, collator.spec.max_target - len(first) - len(last))
         assert_reproduced(whole[:room], source, target, how, specials)
     return len(rows)
 

@@ -151,21 +151,11 @@ class MaskingCollator:
         self.columns = (columns,) if isinstance(columns, str) else tuple(columns)
         self.language, self.seed, self.cache = language, int(seed), cache
         self.fitted = None if fitted is None else Path(fitted)
-        self.room = Training(max_source=max_source, max_target=max_target)
         if model is not None:
             _check_model(model, self.tokenizer)
-            self.room = within(self.room, limits(getattr(model, "config", model)))
-        elif (about := config_beside(tokenizer)) and suggested_kind(about, tokenizer) == self.kind:
-            asked_room, self.room = self.room, within(self.room, limits(about))
-            if self.room != asked_room:
-                source = self.room.max_source
-                log.warning(
-                    "%stexts are cut to the %d tokens of the configuration beside the "
-                    "tokenizer: give model=",
-                    _WHERE,
-                    source,
-                )
-        if problem := self.specials.without_room(self.room):
+        lengths = Training(max_source=max_source, max_target=max_target)
+        self.spec = _within_model(lengths, model, tokenizer, self.kind)
+        if problem := self.specials.without_room(self.spec):
             raise ConfigError(f"{_WHERE}{problem}")
         self.return_tensors = return_tensors or ("pt" if find_spec("torch") else "np")
         leaves = Masker.of(self.policy, self.denoising).leaves
@@ -176,7 +166,7 @@ class MaskingCollator:
             raise ConfigError(f"{_WHERE}fitted: {fitted}: no such folder")
         read = [self._statistics(leaf.policy, statistics, contrast) for leaf in leaves]
         self.masker = Masker.of(self.policy, self.denoising, read)
-        self._most = self.specials.kept(self.room, (leaf.denoising for leaf in leaves))
+        self._room = self.specials.kept(self.spec, (leaf.denoising for leaf in leaves))
         self.has_callback = self._repeats = self._has_looked = False
         self._size = len(self.tokenizer)
         others = {getattr(tokenizer, f"{name}_token_id") for name in _ROLES}
@@ -242,8 +232,9 @@ class MaskingCollator:
         if not self._repeats:
             check_repeats(self.policy, selected, self.masker.select(*asked, progress=progress))
             self._repeats = True
-        limits = self._most, self.specials.target_room(self.room)
-        arrays = self._arrays(mixed_pairs(selected, self.specials, seed, turns, *limits))
+        target_room = self.specials.target_room(self.spec)
+        pairs = mixed_pairs(selected, self.specials, seed, turns, self._room, target_room)
+        arrays = self._arrays(pairs)
         if self.return_tensors == "np":
             return arrays
         import torch
@@ -253,7 +244,7 @@ class MaskingCollator:
     def _arrays(self, written: DenoisingPairs) -> dict[str, NDArray[np.int64]]:
         """Return a batch as `__call__` does."""
         specials, is_encoder = self.specials, self.kind == ENCODER
-        pairs = (specials.at_positions if is_encoder else specials.pairs)(written, self.room)
+        pairs = (specials.at_positions if is_encoder else specials.pairs)(written, self.spec)
         arrays = {"input_ids": pairs.sources.padded(specials.pad)}
         if is_encoder and "token_type_ids" in self.tokenizer.model_input_names:
             arrays["token_type_ids"] = np.zeros_like(arrays["input_ids"])
@@ -333,18 +324,18 @@ class MaskingCollator:
         columns = {name: fields.spans(row, name, len(text)) for name in self.columns}
         own = row.get("id")
         document = Document(str(key if own is None else own), text, columns, self.language)
-        return first_tokens(passage(document, tokens, offsets), self._most)
+        return first_tokens(passage(document, tokens, offsets), self._room)
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
-        text, ids, offsets = (row.get(key) for key in ("text", "input_ids", "offset_mapping"))
+        text: Any = row.get("text")
+        ids, offsets = row.get("input_ids"), row.get("offset_mapping")
         if ids is None and "text" not in row:
             raise DataError(
                 f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
                 "the Trainer remove_unused_columns=False, or rename the column of texts to 'text'"
             )
-        is_text = isinstance(text, str)
-        if not is_text and (ids is None or text is not None):
+        if not isinstance(text, str) and (ids is None or text is not None):
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
         if ids is None:
             fields.check(text, "a row's 'text'")
@@ -387,7 +378,7 @@ class MaskingCollator:
                     "a row's 'input_ids' are not those of its 'text', which its columns refer to: "
                     "give 'offset_mapping', too"
                 )
-        ids = ids[: self._most]  # of a text that would be split otherwise, such as a part of a word
+        ids = ids[: self._room]  # of a text that would be split otherwise, such as a part of a word
         begun = decode([ids[:end].tolist() for end in range(len(ids) + 1)], False)
         ends = np.maximum.accumulate([len(part) for part in begun]).tolist()
         return begun[-1], ids, as_spans(without_blanks(pairwise(ends), begun[-1]))
@@ -495,6 +486,20 @@ def _block(
     if hooks.SELECT.of(made) is not None:  # unless only the instance has the method
         registry.check_hooks("policy", made, f"MaskingCollator: policy {made.__name__}")
     return instance_block(given, asked, _WHERE, kind)
+
+
+def _within_model(asked: Training, model: Any, tokenizer: Any, kind: ModelKind) -> Training:
+    """Return the lengths that the model, or the configuration beside the tokenizer, can read."""
+    if model is not None:
+        return within(asked, limits(getattr(model, "config", model)))
+    config = config_beside(tokenizer)
+    if config is None or suggested_kind(config, tokenizer) != kind:
+        return asked
+    spec = within(asked, limits(config))
+    if spec != asked:
+        what = "texts are cut to the %d tokens of the configuration beside the tokenizer"
+        log.warning("%s" + what + ": give model=", _WHERE, spec.max_source)
+    return spec
 
 
 def _check_leaf(leaf: Masker, fitted: str | Path | None) -> None:

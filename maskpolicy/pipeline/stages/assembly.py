@@ -38,7 +38,7 @@ from maskpolicy.pipeline.stages.params import (
 from maskpolicy.pipeline.stages.policy_inputs import PolicyInputs, policy_params
 from maskpolicy.pipeline.stages.task_inputs import TaskInputs
 from maskpolicy.pipeline.stages.training_text import FEEDBACK, VALIDATION_PREFIX
-from maskpolicy.pipeline.stages.tuned_rows import TunedRow
+from maskpolicy.pipeline.stages.tuned_rows import TunedRow, cell_label
 from maskpolicy.plugins import registry
 from maskpolicy.plugins.registry import gives_examples
 
@@ -188,8 +188,7 @@ class _Builder:
                 self.tuned[block.label] = TunedRow(block, self.inputs, self.tasks, self.cell)
             return self.tuned[block.label].take(task, seed, until)
         model = self.pretrained(block, self.experiment.run_of(seed), until)
-        name = f"{block.label} at {until}" if until else block.label
-        label = f"{name}, {task.label}, seed {seed}"
+        label = cell_label(block, task, seed, until)
         return self.evaluate(block, task, model, seed, label, split)
 
     def base(self, run: int) -> Stage:

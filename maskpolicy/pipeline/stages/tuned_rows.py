@@ -25,6 +25,12 @@ Cell: TypeAlias = Callable[..., Stage]
 """cell(block, task, seed, until, split=..) -> the evaluation, of the model after `until` steps."""
 
 
+def cell_label(block: PolicyBlock, task: TaskBlock, seed: int, until: int) -> str:
+    """Return the label of the stage that scores a row on a task, after `until` steps if not 0."""
+    row = f"{block.label} at {until}" if until else block.label
+    return f"{row}, {task.label}, seed {seed}"
+
+
 class TunedRow:
     """A row whose cells are those of the best candidate on dev.
 
@@ -72,9 +78,8 @@ class TunedRow:
             f"{nodes.OPTION}{index:03d}": self.cell(candidate, task, seed, until)
             for index, candidate in enumerate(self.block.candidates)
         }
-        name = f"{self.block.label} at {until}" if until else self.block.label
         inputs = {nodes.CHOICE: self.choice(task), "examples": self.tasks.examples(task, "test")}
-        label = f"{name}, {task.label}, seed {seed}"
+        label = cell_label(self.block, task, seed, until)
         return self.inputs.stage("take", label, TakeParams(), **inputs, **options)
 
 
