@@ -328,20 +328,24 @@ class MaskingCollator:
 
     def _tokens(self, row: Mapping[str, Any]) -> tuple[str, NDArray[np.int32], Spans]:
         """Return the text of a row, its ids (t,) and offsets (t, 2), without special tokens."""
-        text: Any = row.get("text")
-        ids, offsets = row.get("input_ids"), row.get("offset_mapping")
+        text, ids = row.get("text"), row.get("input_ids")
         if ids is None and "text" not in row:
             raise DataError(
                 f"a row has neither 'text' nor 'input_ids' but {sorted(row) or 'nothing'}: give "
                 "the Trainer remove_unused_columns=False, or rename the column of texts to 'text'"
             )
-        if not isinstance(text, str) and (ids is None or text is not None):
+        if ids is not None and (text is None or isinstance(text, str)):
+            return self._of_ids(self._ids(ids), row.get("offset_mapping"), text)
+        if not isinstance(text, str):
             raise DataError(f"a row's 'text' must be text, not {text!r:.60}")
-        if ids is None:
-            fields.check(text, "a row's 'text'")
-            encoding = encode([text], self.tokenizer)[0]
-            return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
-        ids = self._ids(ids)
+        fields.check(text, "a row's 'text'")
+        encoding = encode([text], self.tokenizer)[0]
+        return text, np.asarray(encoding.ids, np.int32), as_spans(encoding.offsets)
+
+    def _of_ids(
+        self, ids: NDArray[np.int32], offsets: Any, text: str | None
+    ) -> tuple[str, NDArray[np.int32], Spans]:
+        """Return what `_tokens` does for a row with ids, and with offsets and text or without."""
         plain = ~np.isin(ids, self._removed)
         own = as_spans([] if offsets is None else np.asarray(offsets))
         if offsets is not None and len(own) != len(ids):
