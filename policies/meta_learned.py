@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -143,19 +144,25 @@ class MetaLearned:
 
         # eager: sdpa has no second derivative; fp32: bf16 would round small inner steps away
         model = tools.load_model(attn_implementation="eager")
-        outer: dict[str, Any] = {k: v for k, v in asdict(self.outer).items() if k != "dev"}
-        outer |= {"batch_size": outer.pop("episodes"), "precision": "fp32", "patience": 0}
+        outer = replace(
+            spec,
+            steps=self.outer.steps,
+            batch_size=self.outer.episodes,
+            lr=self.outer.lr,
+            warmup=self.outer.warmup,
+            eval_every=self.outer.eval_every,
+            patience=0,
+            precision="fp32",
+        )
         return meta.EpisodeLoss(
-            model.eval(),
-            lambda reader, passages, k: windows.rank(
-                reader, passages, k, self.max_words, self.overlap
-            ),
-            tools.denoising,
-            self.episode,
-            self.inner,
-            self.backend,
-            tools.specials(model),
-            bounded(replace(spec, **outer), model),
+            model=model.eval(),
+            score=partial(windows.rank, max_words=self.max_words, overlap=self.overlap),
+            denoising=tools.denoising,
+            episode=self.episode,
+            inner=self.inner,
+            backend=self.backend,
+            specials=tools.specials(model),
+            spec=bounded(outer, model),
         )
 
     def _questions(
