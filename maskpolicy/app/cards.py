@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from maskpolicy.core.errors import ConfigError
-from maskpolicy.core.keys import to_json
+from maskpolicy.core.keys import plain as json_of
+from maskpolicy.core.keys import to_json, without_omitted
 from maskpolicy.core.markdown import plain, plain_table, table
 from maskpolicy.core.types import Json
 from maskpolicy.data.corpus.documents import HubSource, Source, WorldSource
 from maskpolicy.data.corpus.mixing import TextShare
+from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.definition import PRESETS, is_scratch
 from maskpolicy.experiment.task_kinds import TASK_KINDS, TEXT
 from maskpolicy.leaderboard.page import templates
@@ -116,7 +118,7 @@ def _sections(history: ModelHistory) -> dict[str, str]:
         sections = {
             "Policy": _table({"name": history.policy, **_policy_settings(params)}),
             "Corpus": _corpus(history.corpus, history.mix),
-            "Budget": _table(to_json(within(params.spec, history.limits))),
+            "Budget": _table(_budget(within(params.spec, history.limits))),
             "Work done": _table(history.work),
         }
         if history.validation is not None:
@@ -124,7 +126,7 @@ def _sections(history: ModelHistory) -> dict[str, str]:
             losses = table(["step", "loss"], rows, numbers=True)
             sections["Validation"] = f"{validation_sentence(history.validation)}\n\n{losses}"
     if history.finetune is not None:
-        sections["Fine-tuning"] = _table(to_json(within(history.finetune.spec, history.limits)))
+        sections["Fine-tuning"] = _table(_budget(within(history.finetune.spec, history.limits)))
     return sections
 
 
@@ -213,6 +215,10 @@ def validation_sentence(record: Json) -> str:
         f"{what}, {passages}): {before}{record['after']:.3f} after "
         f"step {record['step']} of {record['steps']}{lowest}."
     )
+
+
+def _budget(spec: Training) -> dict[str, Json]:
+    return without_omitted(Training, json_of(vars(spec)))
 
 
 def _policy_settings(params: IntermediateParams) -> dict[str, Json]:

@@ -311,7 +311,7 @@ class Slurm:
 
     partition: str | None = None  # partition of the jobs; null: the cluster's default
     gpu_partition: str | None = None  # partition of jobs with GPUs; null: `partition`
-    gpus: bool = True  # whether trainings have a GPU by default, without `resources`
+    gpus: bool = True  # whether trainings and `evaluate` have a GPU by default, without `resources`
     time: Count = 240  # minutes until a job is stopped; it is then queued again, and resumes
     requeues: Steps = 100  # how many times a job is queued again after such a stop
     tasks: Count = 16  # the most tasks of an array at a time

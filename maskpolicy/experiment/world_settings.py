@@ -45,13 +45,15 @@ class Settings:
     """Everything that the world depends on: the same settings give the same bytes."""
 
     seed: Steps = 0  # seed of everything that is drawn
-    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with its tasks
+    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with its tasks; with people
     people: AtLeast4 = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: Count = 250  # subjects of the general corpus, all others
     writers: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     birds: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     salts: AtLeast4 = 100  # subjects of the tasks' corpus, if `kinds` names them
-    entries: Count = 18  # differently worded entries for each person; others have as many per fact
+    # differently worded entries for each person, enough to state all facts (6 by default); others
+    # have as many per fact, salts twice as many
+    entries: Count = 18
     facts: Steps = 1  # facts that an entry states; 0: all facts of its subject
     asked: Count = 5  # relations of each person that tasks ask for
     never: Steps = 1  # relations of each person that no task asks for

@@ -11,25 +11,35 @@ import encoders as tiny
 import pytest
 import small
 import text_to_text
+from tokenizers import AddedToken
+from tokenizers.pre_tokenizers import Metaspace
 
 from maskpolicy.data.corpus.passages import Document, cut_document, tokenize
 
 TEXT_TO_TEXT = ("t5", "mbart", "mbart50", "pegasus", "nllb", "t5gemma")
 KINDS = (
     *("bert", "cased", "mpnet", "albert", "xlm-roberta", "camembert", "deberta-v2", "modernbert"),
-    *("roberta", *TEXT_TO_TEXT),
+    *("roberta", "own", "bert+added", "t5+unsplit", *TEXT_TO_TEXT),
 )
 WORDPIECE = ("bert", "cased", "mpnet")
 HARD = (
     "Café ZÜRICH naïve, the Oder's two  mills\nNew line: 3.14 (a) x-ray!",
     "  two  blanks \t and\n\n a tab 🙂 日本語 हिन्दी ﬁne “Q” …  ",
+    " Berliners and two blanks, Rome's mills",
     "Rome",
     "",
 )
 
 
 def tokenizer(kind):
-    return (text_to_text if kind in TEXT_TO_TEXT else tiny).tokenizer(kind)
+    if kind == "own":  # adds a blank to each text
+        return small.tokenizer()
+    made = (text_to_text if kind in TEXT_TO_TEXT else tiny).tokenizer(kind.partition("+")[0])
+    if kind == "t5+unsplit":  # a piece may end in the blank before the next word
+        made.backend_tokenizer.pre_tokenizer = Metaspace(split=False)
+    if kind == "bert+added":
+        made.add_tokens([AddedToken("mills", lstrip=True), " blanks"])
+    return made
 
 
 def passages(kind, text):

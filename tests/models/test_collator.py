@@ -132,6 +132,15 @@ def test_ids_give_the_same_batch_as_their_text():
     assert same(plain, collator(seed=3)(alone))
 
 
+def test_offsets_within_words_of_a_list_are_not_taken_for_those_of_the_text():
+    bert, text = encoders.tokenizer("bert"), "東京は日本の首都です"
+    words = bert(list(text), is_split_into_words=True, return_offsets_mapping=True)
+    masks = MaskingCollator({"name": "whole-word", "ratio": 0.3}, bert, language="ja")
+    batch = masks([{"id": i, "text": text, **words} for i in range(20)])
+    shares = (batch["labels"] != -100).sum(1) / len(words["input_ids"])
+    assert 0 < shares.min() and shares.max() < 0.6  # by the offsets, the text is one word
+
+
 def test_ids_are_kept_even_if_the_tokenizer_would_split_otherwise():
     text = "Rome"
     letters = [TOKENIZER.encode(letter, add_special_tokens=False)[-1] for letter in text]

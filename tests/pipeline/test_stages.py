@@ -54,7 +54,7 @@ SPEC = Training(batch_size=4, micro_tokens=150, max_source=60)
 GOLDEN = {
     "world": ({"world": 5}, "c476556f2ca70900"),
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
-    "passages": ({"corpus": 1}, "a2bd700ccc41afa7"),
+    "passages": ({"corpus": 2}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 2}, "4092c02c0ae37301"),
     "spans": ({"general": 6, "intermediate": 7, "rules": 2, "span": 2}, "dfda9b041e9cd386"),
     "pairs": ({"general": 6, "intermediate": 7, "span": 2}, "9b5a73996dba5f58"),

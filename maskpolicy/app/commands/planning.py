@@ -146,11 +146,13 @@ def _expectation(takes: Expected) -> str:
         return f"time and bytes: {lacking}"
     jobs = f" with {takes.workers} stages at a time" if takes.workers > 1 else ""
     work = f" ({duration(takes.work)} of work)" if takes.workers > 1 else ""
+    stages = "1 finished stage" if takes.measured == 1 else f"{takes.measured} finished stages"
     line = (
         f"expected: {duration(takes.seconds)}{jobs}{work}, {size_text(takes.written)} written, "
-        f"{size_text(takes.kept)} of them kept; estimated from {takes.measured} finished stages "
-        "of the same kinds"
+        f"{size_text(takes.kept)} of them kept; estimated from {stages} of the same kinds"
     )
+    if takes.foreign:
+        line += f", for {', '.join(takes.foreign)} of other experiments: may be far off"
     return f"{line}; {lacking}" if takes.unknown else line
 
 

@@ -461,10 +461,7 @@ def encode(
         unknown = tokenizer.unk_token_id
         specials = set(tokenizer.all_special_ids) - {unknown}
         whole = [_ordinary(one, specials, unknown) for one in whole]
-    if counts_blanks(tokenizer):
-        pairs = zip(whole, texts, strict=True)
-        whole = [Encoded(one.ids, without_blanks(one.offsets, text)) for one, text in pairs]
-    return whole
+    return [_visible(one, text) for one, text in zip(whole, texts, strict=True)]
 
 
 def backend_of(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
@@ -480,19 +477,21 @@ def backend_of(tokenizer: PreTrainedTokenizerBase) -> tokenizers.Tokenizer:
     return backend
 
 
-def counts_blanks(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether a token's offsets include the blank before it.
-
-    They do in byte-level tokenizers that do not trim offsets (ModernBERT's), and in SentencePiece
-    tokenizers that do not split at blanks first (DeBERTa-v2's, Pegasus').
-    """
-    offsets = backend_of(tokenizer).encode("a a", add_special_tokens=False).offsets
-    return any(begin == 1 for begin, _ in offsets)
-
-
 def without_blanks(offsets: Iterable[tuple[int, int]], text: str) -> list[tuple[int, int]]:
-    """Return the offsets from the first visible character; a token of blanks is empty."""
+    """Return the offsets from the first visible character; a token of blanks is empty.
+
+    The blank before a token counts in byte-level tokenizers that do not trim offsets (ModernBERT's)
+    or add a blank to a text (only that of the first token), in SentencePiece tokenizers that do not
+    split at blanks first (DeBERTa-v2's, Pegasus'), and in added tokens with `lstrip`.
+    """
     return [(end - len(text[begin:end].lstrip()), end) for begin, end in offsets]
+
+
+def _visible(found: tokenizers.Encoding | Encoded, text: str) -> tokenizers.Encoding | Encoded:
+    offsets = found.offsets
+    if not any(text[begin : begin + 1].isspace() for begin, _ in offsets):
+        return found  # needs less memory than its lists
+    return Encoded(found.ids, without_blanks(offsets, text))
 
 
 def _ordinary(

@@ -23,7 +23,6 @@ from maskpolicy.core.types import Corruption, Join, Passage, Policy, Spans, Targ
 from maskpolicy.data.corpus import annotation, sums
 from maskpolicy.data.corpus.passages import (
     Document,
-    counts_blanks,
     encode,
     first_tokens,
     passage,
@@ -352,9 +351,7 @@ class MaskingCollator:
             raise DataError(f"a row has {len(ids)} input_ids, but {len(own)} offsets")
         if text is None or offsets is None or not _are_of(text, own[plain]):
             return self._decoded(ids[plain], text)
-        if counts_blanks(self.tokenizer):
-            own = as_spans(without_blanks(own.tolist(), text))
-        return text, ids[plain], own[plain]
+        return text, ids[plain], as_spans(without_blanks(own[plain].tolist(), text))
 
     def _ids(self, given: Any) -> NDArray[np.int32]:
         """Return a row's ids as an array (t,); raises DataError unless all are tokens."""
@@ -420,8 +417,15 @@ class StepCollator:
 
 
 def _are_of(text: str, offsets: Spans) -> bool:
-    """Return whether offsets (t, 2) are those of one text, and not of a pair of texts."""
-    return offsets.max(initial=0) <= len(text) and not (np.diff(offsets, axis=0) < 0).any()
+    """Return whether offsets (t, 2) are those of one text, not of a pair or of words of a list."""
+    before, after = offsets[:-1], offsets[1:]
+    is_same = (before == after).all(axis=1)  # two tokens of one character
+    if offsets.max(initial=0) > len(text) or (after < before).any():
+        return False
+    if len(is_same) and is_same.all():  # each word has offsets of its own
+        return False
+    gaps = zip(before[~is_same, 1].tolist(), after[~is_same, 0].tolist(), strict=True)
+    return not any(begin < end or any(map(str.isalnum, text[end:begin])) for end, begin in gaps)
 
 
 def _check_model(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -150,6 +150,7 @@ class Expected:
     written: int  # bytes of all artifacts
     kept: int  # bytes of the artifacts that are not dropped after use
     measured: int  # finished stages that these estimates use
+    foreign: tuple[str, ...]  # kinds whose finished stages are all of other experiments
     unknown: tuple[str, ...]  # kinds without a finished stage, which are left out
 
 
@@ -164,5 +165,6 @@ def expected(rest: Sequence[Stage], costs: Costs, workers: int) -> Expected:
         written=sum(cost.size for cost in known.values()),
         kept=sum(known[stage.key].size for stage in rest if not stage.transient),
         measured=costs.measured(rest),
+        foreign=tuple(sorted(costs.foreign & {stage.kind for stage in rest})),
         unknown=tuple(sorted(costs.unknown(rest))),
     )

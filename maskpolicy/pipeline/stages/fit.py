@@ -69,7 +69,7 @@ class _Texts(Sequence[str]):
         return self._rows.text(index)
 
 
-@stage("fit", version=4)
+@stage("fit", version=5)
 def fit(params: FitParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fit a learned policy.
 

@@ -104,7 +104,7 @@ class _Texts:
             yield from (document.text for document in islice(found, _TOKENIZER_TEXTS))
 
 
-@stage("corpus-shard")
+@stage("corpus-shard", version=2)
 def corpus_shard(params: CorpusShardParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Split a shard of a corpus into passages and tokenize them."""
     source, corpus = params.shard, documents.located(run.local.corpus)
@@ -118,7 +118,7 @@ def corpus_shard(params: CorpusShardParams, inputs: Folders, out: Path, run: Sta
     shards.save_malformed(malformed, source, corpus, out)
 
 
-@stage("corpus")
+@stage("corpus", version=2)
 def passages(params: CorpusParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Split a corpus into passages and tokenize them, merge its shards, or mix texts into it."""
     _passages(params, inputs, out, run)
