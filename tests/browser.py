@@ -3,8 +3,6 @@
 The pipe (--remote-debugging-pipe) carries one JSON message after the other, each ended by a NUL.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,7 +1,5 @@
 """Folders of results for claims, and verdicts on single claims."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

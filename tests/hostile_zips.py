@@ -1,7 +1,5 @@
 """Zip files that no `pack` wrote."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

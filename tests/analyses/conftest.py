@@ -1,7 +1,5 @@
 """Analyses of the run that a module's fixture `home` made: run/, store/ and the plugins of both."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

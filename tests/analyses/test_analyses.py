@@ -1,7 +1,5 @@
 """Analyses of results that these tests write, their files, and their plots."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

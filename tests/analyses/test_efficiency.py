@@ -1,7 +1,5 @@
 """Scores of checkpoints and by slices of examples, and losses before and after a stage."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Analyses of encoders over intermediate runs: each row has three."""
 
-from __future__ import annotations
-
 import statistics
 from itertools import product
 

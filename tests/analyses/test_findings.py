@@ -1,7 +1,5 @@
 """The table of the papers' findings, its page, and the experiments behind it."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

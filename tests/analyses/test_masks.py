@@ -1,7 +1,5 @@
 """`rank`, `returned-masks`, masks of a sample, and where answers stand in a text."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import defaultdict

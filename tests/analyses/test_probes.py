@@ -1,7 +1,5 @@
 """The stage that probes an encoder: which states are read with which labels."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Effective ranks against a dense SVD, their token sets, and means over runs against scipy."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

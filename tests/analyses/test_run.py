@@ -1,7 +1,5 @@
 """Every analysis over one real run, small as it is."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Verdicts on claims from folders of results: rules, families, and what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

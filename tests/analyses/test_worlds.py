@@ -1,7 +1,5 @@
 """Tests of differences over worlds: one number for each world, and runs that do not belong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

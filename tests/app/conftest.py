@@ -1,7 +1,5 @@
 """What the tests of app share: tiny runs, a store, and a Hub on this machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext

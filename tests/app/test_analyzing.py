@@ -1,7 +1,5 @@
 """maskpolicy analyze: tables, JSON and pages of finished runs; messages if there is no result."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from textwrap import dedent

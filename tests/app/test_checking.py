@@ -1,7 +1,5 @@
 """maskpolicy check: it reads and masks all data, and trains nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

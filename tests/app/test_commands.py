@@ -1,7 +1,5 @@
 """The command line, and the commands without a run: list, world, examples, doctor."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

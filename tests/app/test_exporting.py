@@ -1,7 +1,5 @@
 """Exported models and BabyLM entries score in BabyLM's evaluation pipeline as in the run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

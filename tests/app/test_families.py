@@ -1,7 +1,5 @@
 """Commands with text-to-text models of other families than BART, and with unsuitable models."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From `maskpolicy run` to the first step of training, a reader crosses few files."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

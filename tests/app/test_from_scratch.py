@@ -1,7 +1,5 @@
 """Models of your own size, built from scratch with a tokenizer trained on your own text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

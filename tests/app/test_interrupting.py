@@ -1,7 +1,5 @@
 """Messages of commands that a signal ends, and warnings about edited plugins and what they read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """maskpolicy store: copy, verify, measure and prune folders and buckets."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Errors of learned policies that cannot be fitted are one line."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each line of messages.txt is a case: the words of a command, and a part of the message.
 """
 
-from __future__ import annotations
-
 import shlex
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run whose rows read different texts, from the corpus to the board and its analyses."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

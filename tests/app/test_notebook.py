@@ -1,7 +1,5 @@
 """The Python interface: run experiments, load runs and read their results."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

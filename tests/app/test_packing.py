@@ -1,7 +1,5 @@
 """Packed runs are read without their folder and store."""
 
-from __future__ import annotations
-
 import gc
 import json
 import shutil

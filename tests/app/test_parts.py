@@ -1,7 +1,5 @@
 """A run's folder after several commands: parts of an experiment, and one that shrank."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """maskpolicy pretrain: the Transformers folder that it writes, and the card."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`pretrain --validation`: the loss on text that the model is not trained on."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

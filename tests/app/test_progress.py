@@ -1,7 +1,5 @@
 """Progress bars on a terminal, lines elsewhere, times left, and the times of a run's parts."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

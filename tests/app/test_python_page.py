@@ -1,7 +1,5 @@
 """The code of the docs works: the Python pages, and a policy, task and metric of your own."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterable

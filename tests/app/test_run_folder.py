@@ -1,7 +1,5 @@
 """The folder of a run belongs to its experiment."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """maskpolicy run, plan, leaderboard and export with one small run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import webbrowser

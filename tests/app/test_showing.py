@@ -1,7 +1,5 @@
 """maskpolicy show and gallery: what policies mask in a text."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

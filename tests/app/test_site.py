@@ -1,7 +1,5 @@
 """`site`: places of all kinds, names, digests and faults; tests of pages cover the browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Policies that read statistics of the corpus, in run, show, analyze and pretrain."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Budgets in words and epochs become steps."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Experiments with tuned rows: run, and planned with more."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """maskpolicy verify: digests of real results hold; each change of a packed run is one line."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -3,8 +3,6 @@
 Run by the Python that has both: python evaluations.py lm-eval|inspect FOLDER
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

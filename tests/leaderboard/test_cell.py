@@ -1,7 +1,5 @@
 """Files of results and of predictions: how they are read, and which file an error names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

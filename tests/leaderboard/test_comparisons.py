@@ -1,7 +1,5 @@
 """When a cell is tested against the baseline, and when not, and why."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 from pathlib import Path

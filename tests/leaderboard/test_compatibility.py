@@ -1,7 +1,5 @@
 """What rows of several runs may differ in: each setting is harmless by a rule, or an error."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import make_dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Every form of a leaderboard says what it was measured on."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Boards of given scores: their tests by hand and beside those of runs, their words, bad lines."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

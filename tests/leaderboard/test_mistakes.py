@@ -5,8 +5,6 @@ Each line of messages.txt is a case: "write" puts a file with this text into the
 written as in Python; \\udce9 is a byte that is no UTF-8.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run writes only to folders of its own."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Scores of single examples from tables, predictions and real logs of evaluation programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The paired test of a whole leaderboard, by hand, and which differences a plan would find."""
 
-from __future__ import annotations
-
 import gc
 import json
 import tracemalloc

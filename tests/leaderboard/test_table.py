@@ -1,7 +1,5 @@
 """The table of the page: marks, colours, dots of seeds, averages and costs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

@@ -1,7 +1,5 @@
 """A folder of results and the browser of the tests of pages."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

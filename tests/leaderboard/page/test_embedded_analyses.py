@@ -1,7 +1,5 @@
 """Analyses in the page: in order of importance, in little room, and without links."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The glossary: what each policy does, its settings, and a passage that it masked."""
 
-from __future__ import annotations
-
 import folders
 
 from maskpolicy.leaderboard.board import MASKED

@@ -1,7 +1,5 @@
 """The page as text: complete, escaped, small, and the same bytes for the same results."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser

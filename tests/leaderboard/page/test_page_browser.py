@@ -3,8 +3,6 @@
 test_site_browser.py opens the pages of real runs.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A site of many runs in a real browser: it is searched and filtered, and asks nobody."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
