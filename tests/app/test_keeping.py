@@ -41,9 +41,6 @@ def texts(store):
     return {key: text_of(store, key) for key in sorted(store.committed())}
 
 
-# copy
-
-
 def test_artifacts_travel_with_their_manifests_and_fill_no_cache(call, done, folder, url, tmp_path):
     assert call("store", "copy", folder, url)[:2] == (0, f"3 artifacts copied to {url}\n")
     done("store", "copy", url, tmp_path / "back")
@@ -90,9 +87,6 @@ def test_artifacts_that_a_gpu_computed_may_differ(call, done, tmp_path, monkeypa
     assert f"{KEYS[1]} has different files in both, as H100 rounds differently each time: f" in err
     one.drop(KEYS[0])
     done("store", "copy", one.root, two.root)
-
-
-# verify, du, prune
 
 
 @pytest.mark.parametrize("place", ["folder", "url"])

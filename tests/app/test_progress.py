@@ -38,9 +38,6 @@ class Text(io.StringIO):
         return done
 
 
-# a display
-
-
 def test_a_log_file_shows_life_although_nothing_is_reported(monkeypatch):
     monkeypatch.setattr(progress, "_INTERVAL", 0.01)
     text = Text("… general: 3 of 12 (25%), loss 2.0\n… run: 1 of 4 stages\n")
@@ -67,9 +64,6 @@ def test_a_terminal_gets_bars(detail: Detail, has_bars):
     for part in ("3 of 12 (25%), loss 2.0", "1 of 4 stages", "✓ other"):
         assert (part in text.getvalue()) is has_bars
     assert "too late" not in text.getvalue()
-
-
-# rates and times left
 
 
 def test_the_time_left_of_a_run_is_that_of_its_open_stages():
@@ -100,9 +94,6 @@ def test_a_byproduct_takes_no_time_unless_the_training_that_leaves_it_fails(
     assert ahead.left({}) == (left[0], set())
     ahead.finish(early, seconds[1], computed=True)
     assert ahead.left({}) == (left[1], set())
-
-
-# the events of a run
 
 
 def lines_of(store: Store, *stages: Stage, **more: Json) -> list[str]:
