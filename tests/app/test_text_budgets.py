@@ -39,12 +39,6 @@ def test_keys_are_those_of_the_same_steps():
     assert {stage.key for stage in asked.order} == {stage.key for stage in written.order}
 
 
-def test_a_row_with_another_batch_reads_the_same_text():
-    made = load("policies.1={name: random, intermediate: {batch_size: 4}}").experiment
-    steps = [made.budget("intermediate", row).steps for row in made.policies]
-    assert steps[1:] == [15, 3, 5]  # 2.5 x 24 / 4
-
-
 def test_rows_of_a_sweep_have_the_steps_of_their_own_batch_corpus_and_words():
     def steps(*keys: str) -> list[int]:
         made = load("policies=[none, random, {name: original, intermediate: {lr: 0.1}}]", *keys)
