@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import folders
 import pytest
 import small
 
@@ -35,30 +36,22 @@ RARE = RARE.partition("# rare.py\n")[2].partition("```")[0].replace('"rare"', '"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A small model, two corpora, and an own policy."""
+    """A small model, two corpora, an own policy, and the run of all, with its store."""
     folder = tmp_path_factory.mktemp("made")
     small.saved(folder / "bart")
     texts = [f"{text} Number {number}." for number in range(4) for text in small.TEXTS]
     (folder / "it.txt").write_text("\n\n".join(texts))
     (folder / "general.txt").write_text("Boats go down the river.\n\nIt rained in the town.")
     (folder / "rare.py").write_text(RARE)
-    (folder / "it.yaml").write_text(YAML.format(folder=folder))
-    return folder
+    return folders.run_experiment(folder, YAML.format(folder=folder))
 
 
-@pytest.fixture
-def finished(done, folder) -> Path:
-    """The folder of a finished run, beside its store."""
-    words = ("run", folder / "it.yaml", "--store", folder / "store", "--out", folder / "run")
-    done(*words)
-    return folder / "run"
+def test_a_run_gives_the_statistics_of_its_corpus(done, folder):
+    finished = folder / "run"
+    home = ("--store", folder / "store", "--plugin", folder / "rare.py")
 
-
-def test_a_run_gives_the_statistics_of_its_corpus(done, finished):
     def shown(name, *more):
-        words = ("--run", finished, "--text", TEXT, "--json", "--store", finished.parent / "store")
-        plugin = ("--plugin", finished.parent / "rare.py")
-        out, _ = done("show", name, *words, *plugin, *more)
+        out, _ = done("show", name, "--run", finished, "--text", TEXT, "--json", *home, *more)
         return [part for _, _, part in json.loads(out)["spans"]]
 
     assert shown("pmi", "policy.ratio=1.0")
@@ -67,8 +60,7 @@ def test_a_run_gives_the_statistics_of_its_corpus(done, finished):
     assert shown("both", "--seed", 1)
     configs = [json.loads(path.read_text())["config"] for path in finished.glob("results/*.json")]
     assert sum("contrast_corpus" in config for config in configs) == 1  # of the row that reads it
-    words = ("analyze", "coverage", finished, "--store", finished.parent / "store", "--plugin")
-    out, _ = done(*words, finished.parent / "rare.py")
+    out, _ = done("analyze", "coverage", finished, *home)
     assert "rare" in out and "pmi" in out and "both" in out
 
 
