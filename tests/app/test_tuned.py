@@ -33,7 +33,7 @@ CELL = ("random", "zsre", 0)
 @pytest.fixture(scope="module")
 def tuned(run_tiny):
     """Run a tiny experiment with a tuned row; its folder, with its store and its run."""
-    return run_tiny(TINY)
+    return run_tiny(TINY, {"pairs.csv": "good,bad\nAda was born.,Ada were born.\n"})
 
 
 def graph(folder, *overrides):
@@ -211,7 +211,6 @@ def test_a_row_whose_fine_tuning_is_tuned_chooses_for_each_task(tuned, done):
 
 @pytest.mark.parametrize("key", ["intermediate.lr", "finetune.lr"])
 def test_pairs_are_answered_by_the_candidate_that_other_tasks_choose(tuned, done, key):
-    (tuned / "pairs.csv").write_text("good,bad\nAda was born.,Ada were born.\n")
     tasks = f"tasks=[zsre, {{name: pairs, data: {tuned}}}]"
     words = ("--store", tuned / "store", "--out", tuned / key)
     done("run", tuned / "tiny.yaml", tasks, f"tune={{{key}: [1e-3, 1e-4]}}", *words)
@@ -223,7 +222,6 @@ def test_pairs_are_answered_by_the_candidate_that_other_tasks_choose(tuned, done
 
 
 def test_a_row_without_dev_examples_to_choose_by_is_one_line(tuned, refused):
-    (tuned / "pairs.csv").write_text("good,bad\nAda was born.,Ada were born.\n")
     tasks = f"tasks=[{{name: pairs, data: {tuned}}}]"
     said = refused("plan", tuned / "tiny.yaml", tasks, "--store", tuned / "store")
     assert "tasks: none has dev examples for row random to choose by: add one that" in said
