@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import folders
 import pytest
 import small
 import yaml
@@ -99,14 +100,12 @@ def test_an_edited_result_is_named(changed, change, said):
 
 def test_edited_answers_are_named_and_scored_again(changed):
     def answer(run: Path) -> None:
-        path = run / "predictions" / f"{CELL}.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        rows[0]["prediction"] = rows[0]["targets"][0]
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        for row in folders.edited(run / "predictions", f"{CELL}.jsonl"):
+            row["prediction"] = row["targets"][0]
 
     edited, scored = changed(answer)
     assert edited.endswith("its predictions are not those that its evaluation wrote")
-    assert " of its predictions is 0." in scored
+    assert " of its predictions is 1.0" in scored
 
 
 def test_a_record_that_does_not_match_its_key_is_named(changed):
