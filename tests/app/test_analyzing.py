@@ -81,17 +81,15 @@ def test_all_analyses_that_find_something_are_in_the_page(call, done, refused, f
 
 def test_faults_of_a_users_analyses_name_them_and_end_no_other(done, finished):
     said = {
-        "raise ValueError('x')": "the analysis failed: ValueError: x ({file}:11)",
+        "raise ValueError('x')": "the analysis failed: ValueError: x ({file}:10)",
         "return None": "the analysis failed: TypeError: `analyse` returned NoneType",
         "return Findings(('a',), ({'a': float('nan')},))": "its findings: rows[0].a: nan is not",
         "return Findings(('a',), ({'a': np.float32(1)},))": "its findings: rows[0].a: a float32",
     }
-    text = """
+    each = """
     import numpy as np
     from dataclasses import dataclass
     from maskpolicy import Findings, analysis
-    """
-    each = """
 
     @analysis("mine-{number}")
     @dataclass(frozen=True)
@@ -100,8 +98,8 @@ def test_faults_of_a_users_analyses_name_them_and_end_no_other(done, finished):
             {line}
     """
     file = Path("own.py").resolve()
-    parts = [each.format(number=number, line=line) for number, line in enumerate(said)]
-    file.write_text("".join(map(dedent, [text, *parts])))
+    parts = (each.format(number=number, line=line) for number, line in enumerate(said))
+    file.write_text("".join(map(dedent, parts)))
     out, err = done("analyze", "all", finished, "--plugin", file)
     for number, line in enumerate(said.values()):
         assert f"analyze mine-{number}: {line.format(file=file)}" in err
