@@ -44,12 +44,9 @@ def test_a_part_runs_alone_and_the_board_says_what_was_left_out(parted):
     assert rows == {"random": {"zsre"}}
     assert "5 cells were left out by --only: none--zsre--0, none--wow--0, " in notes
     assert "none, the baseline, was left out: rows are compared with random" in notes
-    keys = {
-        stage["kind"] for stage in json.loads((parted / "cell" / "run.json").read_text())["stages"]
-    }
-    assert "annotate" not in keys
     ran = json.loads((parted / "cell" / "run.json").read_text())["stages"]
-    assert sum(stage["kind"] == "finetune" for stage in ran) == 1
+    kinds = [stage["kind"] for stage in ran]
+    assert (kinds.count("annotate"), kinds.count("finetune")) == (0, 1)
 
 
 def test_a_part_keeps_what_is_there_already(parted):

@@ -75,10 +75,8 @@ def test_site_writes_the_page_of_a_board_as_board_does(call, done, board):
     mine = board("mine")
     done("site", mine, "--out", "public")
     link = '<a href="../index.html">All results</a> · '
-    assert call("verify", mine, "public/mine")[:2] == (
-        0,
-        "36 results, 0 faults: mine, public/mine\n",
-    )
+    verified = (0, "36 results, 0 faults: mine, public/mine\n")
+    assert call("verify", mine, "public/mine")[:2] == verified
     for file in mine.glob("[!M]*"):  # the digests in the manifest differ with the files
         texts = file.read_text(), Path("public/mine", file.name).read_text().replace(link, "")
         lines = (re.sub(r"(\.\d{3})\d+", r"\1", text).splitlines() for text in texts)
