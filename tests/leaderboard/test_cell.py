@@ -59,21 +59,14 @@ def test_a_name_is_as_long_as_others_make_it(places, names):
     assert names_of([Path(place) for place in places]) == names
 
 
-@pytest.fixture
-def both(tmp_path) -> list[Path]:
-    """Two folders of one name, with rows of one name that differ in their settings."""
-    rows = {"none": 0.2, "random": 0.6}
-    one = folders.write(tmp_path / "one" / "it", rows, ("zsre",), n=12)
-    other = folders.write(
-        tmp_path / "other" / "it", rows, ("zsre",), n=12, finetune={**folders.BUDGET, "lr": 0.5}
-    )
-    return [one, other]
-
-
-def test_tables_in_python_name_the_runs_apart(both, tmp_path):
-    for folder in both:
-        packing.pack(folder, tmp_path / f"{folder.parent.name}.zip")
-    for places in (both, [tmp_path / "one.zip", tmp_path / "other.zip"]):
+def test_tables_in_python_name_the_runs_apart(tmp_path):
+    runs, zips = [], []
+    for name, lr in (("one", 0.1), ("other", 0.5)):
+        budget = {**folders.BUDGET, "lr": lr}
+        made = folders.write(tmp_path / name / "it", {"none": 0.2}, ("zsre",), finetune=budget)
+        runs.append(made)
+        zips.append(packing.pack(made, tmp_path / f"{name}.zip"))
+    for places in (runs, zips):
         found = mp.load(*places, store=tmp_path / "store", mixed=True)
         assert {*found.scores().run} == {*found.answers().run} == {"one/it", "other/it"}
 
