@@ -14,8 +14,6 @@ from maskpolicy.app.printed import console
 from maskpolicy.core.errors import ConfigError
 
 HEAVY = ("torch", "transformers", "spacy", "evaluate", "datasets", "accelerate")
-
-
 SIZES = ("people=8", "general_people=4", "writers=4", "birds=4", "salts=4")
 
 

@@ -31,8 +31,6 @@ PAIRS = (("Ada was born.", "Ada were born."), ("It is old.", "It are old."), ("H
 TABLE = "\n".join(["good,bad", *(",".join(pair) for pair in PAIRS)])
 EARLY = ("chck_0.0001M", "chck_0.0002M")
 MODELS = {"encoder": AutoModelForMaskedLM, "seq2seq": AutoModelForSeq2SeqLM}
-
-
 ENCODER = pytest.mark.parametrize("ran", ["encoder"], indirect=True)
 
 

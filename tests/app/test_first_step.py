@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 
+from pages import DOCS
 from small import EXPERIMENT
 
 import maskpolicy
@@ -36,9 +37,7 @@ def stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 def documented() -> list[str]:
     """Return the files on the way to the first step by docs/development/architecture.md."""
-    text = (Path(__file__).parents[2] / "docs" / "development" / "architecture.md").read_text(
-        encoding="utf-8"
-    )
+    text = (DOCS / "development" / "architecture.md").read_text(encoding="utf-8")
     (walk,) = [each for each in text.split("\n\n") if each.startswith("From `maskpolicy run` to")]
     return [name for name in re.findall(r"`([\w/]+\.py)`", walk) if not name.startswith("tests/")]
 
