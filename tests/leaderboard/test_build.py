@@ -222,13 +222,6 @@ def test_a_cell_with_two_results_is_an_error(one, other, says):
         build_leaderboard(runs)
 
 
-def test_equal_rows_have_no_best():
-    found = built(*parts(none={0: 0.5}, random={0: 0.5}, original={0: 0.25}))
-    assert found.best() == {"zsre": set()}
-    assert r"\mathbf" not in report.to_latex(found)
-    assert "★</span>50.0" not in page.render(found)
-
-
 def named(label: str, seed: int, **fields: Any) -> Result:
     """Return a cell of the policy random in a row of that name."""
     policy = {"name": "random", "ratio": 0.15, **fields}
