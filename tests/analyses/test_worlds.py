@@ -17,7 +17,6 @@ from maskpolicy.analyses import Findings
 from maskpolicy.analyses.builtin.differences import CONDITION, Worlds
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.metrics import Total
-from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.leaderboard import stats
 from maskpolicy.leaderboard.build import build_leaderboard
 from maskpolicy.leaderboard.results import cell
@@ -98,14 +97,12 @@ def test_a_difference_that_no_world_changes_is_not_tested(tmp_path):
     assert all("p (Holm)" not in row for row in found.rows)
 
 
-def test_experiments_that_differ_in_their_world_alone_are_put_together(tmp_path):
+def test_experiments_that_differ_in_their_world_alone_are_put_together(load, tmp_path):
     """With the settings and keys of a real graph, whose examples differ between worlds."""
-    path = tmp_path / "it.yaml"
-    path.write_text("model: mini\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n")
 
     def made(world: int, *overrides: str) -> cell.Run:
-        asked = [f"world.seed={world}", f"general.seed={world}", *overrides]
-        experiment = load_experiment(path, asked)
+        own = (f"world.seed={world}", f"general.seed={world}")
+        experiment = load("tasks=[zsre]", *own, *overrides)
         cells = []
         for (row, task, seed), stage in stages.build(experiment).cells.items():
             policy = next(each for each in experiment.policies if each.label == row)
