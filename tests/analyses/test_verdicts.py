@@ -285,8 +285,6 @@ SHARE = Measured(
     least=0.1,
     unit="share",
 )
-
-
 PROBED = Measured(
     *("it", "good", "probe", "value"),
     other="none",

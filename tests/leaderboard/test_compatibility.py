@@ -117,12 +117,8 @@ OVERRIDES = [
     *(f"finetune.{one}" for one in ("steps=9", "dropout=0.5", "max_grad_norm=0.5", "eval_every=2")),
     *(f"general.{one}" for one in ("steps=9", "betas=[0.5,0.9]", "max_target=9", "seed=5")),
     *("world.seed=3", "world.people=30", "corpus.words=50", "corpus.limit=9", "join=none"),
-    *(
-        "keep_models=[finetune]",
-        "checkpoint_steps=[3]",
-        "intermediate.checkpoint_every=5",
-        "finetune.seed=3",
-    ),
+    *("keep_models=[finetune]", "checkpoint_steps=[3]", "intermediate.checkpoint_every=5"),
+    "finetune.seed=3",
 ]
 
 
