@@ -190,7 +190,6 @@ def test_seeds_that_the_baseline_has_not_are_in_no_difference():
     cells = parts(none={0: 0.1, 1: 0.2}, random={0: 0.4, 1: 0.5, 2: 0.0}, original={0: 0.3, 1: 0.5})
     found = built(*cells)
     score = found.rows[1].scores["zsre"]
-    assert score is not None
     assert (score.delta, score.is_complete) == (pytest.approx(30), True)
     assert found.best() == {"zsre": {"random"}}  # over seeds 0 and 1, which all rows have
     note = "random has seed 2, which its baseline none lacks: differences leave them out"
@@ -200,7 +199,6 @@ def test_seeds_that_the_baseline_has_not_are_in_no_difference():
 def test_rows_without_a_common_seed_have_no_difference():
     runs = [run(*parts(none={0: 0.1})), run(*parts(random={1: 0.4}), name="b")]
     score = build_leaderboard(runs).rows[1].scores["zsre"]
-    assert score is not None
     assert (score.delta, score.mean) == (None, pytest.approx(40))
 
 

@@ -81,9 +81,7 @@ WEAK = {"none": 0.5, "random": 0.5, "salient-span": 0.95}
 
 def test_a_cell_without_a_mark_shows_its_interval_and_what_would_be_found(tmp_path):
     board = folders.board(folders.write(tmp_path, WEAK, ("zsre",), seeds=3))
-    score = board.rows[1].scores["zsre"]
-    assert score and score.comparison and score.comparison.estimate
-    found = score.comparison.estimate
+    found = board.rows[1].scores["zsre"].comparison.estimate
     numbers = [f"{found.low:+.1f} to {found.high:+.1f}", f"±{found.detectable:.1f}"]
     assert [line[0] for line in report._not_significant(board)] == ["random"]
     terminal, md, tex = files(board)
