@@ -1,7 +1,5 @@
 """Distributions, random generators, and settings chosen for the machine."""
 
-from __future__ import annotations
-
 import math
 import os
 

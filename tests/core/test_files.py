@@ -1,7 +1,5 @@
 """Folders for results, files below folders, weights, and paths in shared texts."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Hub names become commits, from a server or the cache; errors come within seconds."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Keys: equal values have one text, different values different ones; ragged arrays."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Users' text in Markdown: a parser finds no link, image or HTML in it."""
 
-from __future__ import annotations
-
 import folders
 import pytest
 from markdown_it import MarkdownIt

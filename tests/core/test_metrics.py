@@ -1,7 +1,5 @@
 """Scores worked by hand, and those of the official rules."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The file of a policy for the tests of this folder."""
 
-from __future__ import annotations
-
 PLUGIN = """
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Budgets as keys hold them, and resources of a training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

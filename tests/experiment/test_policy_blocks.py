@@ -1,7 +1,5 @@
 """Schedules and learned policies in rows, and the policy of the general stage."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

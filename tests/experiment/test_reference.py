@@ -1,7 +1,5 @@
 """The reference of all keys, and the comments at fields that it is made of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

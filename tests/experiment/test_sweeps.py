@@ -1,7 +1,5 @@
 """grid, zip and tune: rows and labels; texts that are mixed into a corpus, and columns."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Experiments that come with maskpolicy, and those that `run` keeps in its folder."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -3,8 +3,6 @@
 messages.txt has a case on each line: overrides of a small file, and a part of the message.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

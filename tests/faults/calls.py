@@ -1,7 +1,5 @@
 """Changes of the file system by this process: signals before the n-th, and a record of flushes."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

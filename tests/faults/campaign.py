@@ -1,7 +1,5 @@
 """The kinds of trials of `make soak`, and their folders."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Damage each file of a finished store; the same command repairs the files that it needs."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections import Counter

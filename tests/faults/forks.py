@@ -1,7 +1,5 @@
 """Commands in forked processes, which start without seconds of imports."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Mutated experiment files, command lines, data files and results: one line, or they work."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

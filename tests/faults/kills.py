@@ -1,7 +1,5 @@
 """Runs that are killed, lose power or share a store end with the same bytes as without faults."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

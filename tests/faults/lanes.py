@@ -1,7 +1,5 @@
 """Trials in several processes at once; all kinds advance together, and end before a deadline."""
 
-from __future__ import annotations
-
 import pickle
 import random
 import time

@@ -4,8 +4,6 @@ python -m faults.soak [--kills 300] [--files 5000] [--minutes 60] [--jobs N] [--
     [--write PAGE]
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import math

@@ -1,7 +1,5 @@
 """Changes of the file system are counted; a loss of power empties unflushed files."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Every file of a finished store, damaged in every way: noticed, and computed again."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

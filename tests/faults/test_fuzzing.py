@@ -1,7 +1,5 @@
 """Seeded fuzzers: a short form of `make soak`, and the errors that they notice."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real run that loses power or is killed loses nothing: trials that test_soak.py leaves out."""
 
-from __future__ import annotations
-
 import random
 import shutil
 

@@ -1,7 +1,5 @@
 """The trials of a campaign run in several processes, all kinds equally far."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

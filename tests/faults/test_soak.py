@@ -1,7 +1,5 @@
 """The command of the campaign, at a tiny size."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import clusters

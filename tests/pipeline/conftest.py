@@ -1,7 +1,5 @@
 """A bucket and a file of notes for the tests of this folder."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 import pytest

@@ -1,7 +1,5 @@
 """The store returns committed bytes, or nothing; copies do not change their source."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """All kinds of buckets behave alike; errors are one line."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """How many stages a machine computes at a time, and with how many threads each."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Checkpoints are whole or not there, and the newest good one is found, also on another machine."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 import pytest

@@ -1,7 +1,5 @@
 """Digests of data files and of artifacts are kept while size, times and inode stay the same."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

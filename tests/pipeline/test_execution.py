@@ -1,7 +1,5 @@
 """A run computes missing stages once, and a failure stops only the stages behind it."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import Future
 

@@ -1,7 +1,5 @@
 """A training in parts, between which the policy reads predictions of the model."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -4,8 +4,6 @@
 raised or an experiment was changed on purpose.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import defaultdict

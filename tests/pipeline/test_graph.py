@@ -1,7 +1,5 @@
 """Keys and order of stages, which one comes first, and those that take one of several inputs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Processes of this machine: killed, lost with their driver, and the bytes of one process."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """A store with a bucket returns the committed bytes on any machine, or nothing."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

@@ -1,7 +1,5 @@
 """A folder or a URL names a store; stores of older versions can be read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

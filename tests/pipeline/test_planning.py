@@ -1,7 +1,5 @@
 """Plan, costs and status of an experiment come from the store, and touch nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Corpora in shards: the passages, columns, sums and errors of one stage."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -1,7 +1,5 @@
 """Stages that several processes of this machine compute together: losses, errors, the one loop."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

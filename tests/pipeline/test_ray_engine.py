@@ -1,7 +1,5 @@
 """An executor that cannot be used is one line, before any work and within seconds."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

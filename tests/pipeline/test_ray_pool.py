@@ -1,7 +1,5 @@
 """Runs on a real cluster of several nodes on this machine, which are killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

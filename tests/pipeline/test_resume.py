@@ -1,7 +1,5 @@
 """kill -9 in the middle of the whole pipeline, and the same command: the same bytes."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

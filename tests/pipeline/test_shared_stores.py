@@ -1,7 +1,5 @@
 """Processes share a store: each stage is computed once, and lost stages are resumed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import resource

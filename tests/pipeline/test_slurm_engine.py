@@ -1,7 +1,5 @@
 """Arrays of jobs: the scripts that a cluster would get, submitit's local jobs, a fake sbatch."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Digests pin the results of stages; changes of settings show what keys depend on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Pruning removes only what no command needs, from a folder and from a bucket."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A plugin that is edited while a command uses it never leaves two artifacts under one key."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Plugins in files, experiments and installed packages."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import linecache

@@ -1,7 +1,5 @@
 """The check of plugins' classes: messages about classes that do not fit the table of hooks."""
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass, fields, make_dataclass

@@ -1,7 +1,5 @@
 """Plugin files: folders have separate modules, and a key holds all that a plugin reads."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from pathlib import Path

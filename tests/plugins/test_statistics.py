@@ -1,7 +1,5 @@
 """Statistics of a corpus: numbers by key, sorted by hash, merged part by part."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

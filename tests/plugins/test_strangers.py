@@ -1,7 +1,5 @@
 """A downloaded run: no command that reads it runs code in its folder, or code that it names."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Metrics of users: of evaluate, beside their packages, and own ones; keys, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from statistics import fmean
 
