@@ -21,8 +21,6 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.opening import open_store
 from maskpolicy.pipeline.store.upkeep import copy
 
-# commits
-
 
 def test_the_manifest_says_what_was_computed_and_how(store):
     record = {"kind": "x", "params": {"lr": 0.1}, "facts": {}}
@@ -74,9 +72,6 @@ def test_a_key_is_a_digest(store, key):
     for use in (store.path, store.is_busy, store.recall, lambda name: store.lock(name).__enter__()):
         with pytest.raises(StoreError, match="not a key"):
             use(key)
-
-
-# reads
 
 
 def link(path):
@@ -133,9 +128,6 @@ def test_an_error_of_the_stage_is_not_reported_as_one_of_the_disk(store, tmp_pat
         (tmp_path / "nowhere").read_text()
     with pytest.raises(DataError, match="row 3"), store.write(KEY, {}):
         raise DataError("row 3: No space left on device is not an answer")
-
-
-# errors of the disk
 
 
 def test_a_full_disk_hidden_in_another_error_is_found(store):

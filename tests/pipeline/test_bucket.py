@@ -85,9 +85,6 @@ def test_a_bucket_is_prepared_once_and_another_format_is_one_line(bucket, url):
         assert "not of this version of maskpolicy: install" in said(url)
 
 
-# S3
-
-
 def test_a_request_whose_answer_is_lost_or_breaks_off_is_sent_again(server, tmp_path):
     bucket = open_bucket(server.url)
     server.lost_answers.add("some/prefix/a")
@@ -185,9 +182,6 @@ def test_missing_credentials_are_named(server, monkeypatch):
     assert "no credentials: set AWS_ACCESS_KEY_ID" in said(server.url)
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     assert "no credentials: set AZURE_STORAGE_ACCOUNT_NAME" in said("az://container/prefix")
-
-
-# other addresses
 
 
 @pytest.mark.parametrize(

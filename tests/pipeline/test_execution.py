@@ -32,9 +32,6 @@ def words(events: list[Event]) -> list[str]:
     return [f"{event.stage.label} {state(event)}" for event in events]
 
 
-# computed stages
-
-
 def test_the_transient_artifact_is_dropped_and_computed_again_for_a_missing_user(
     store, stages, since
 ):
@@ -117,9 +114,6 @@ def test_a_byproduct_is_made_on_the_way_with_the_bytes_of_its_own_stage(store, c
         assert tiny.content(store, [early]) == tiny.alone([early])
 
 
-# failures
-
-
 def test_a_failure_stops_only_what_depends_on_it(store):
     a = node("a", 1)
     bad = broken(inputs={"a": a})
@@ -147,9 +141,6 @@ def test_what_only_stages_need_that_cannot_run_is_not_computed(store, count):
     assert "broken failed" in outcomes[lost.key].error
     assert (outcomes[costly.key].artifact, outcomes[costly.key].error) == (None, None)
     assert outcomes[other.key].error is None
-
-
-# engines
 
 
 class Places:

@@ -179,9 +179,6 @@ def test_one_process_starts_early_if_several_will_compute(monkeypatch, jobs, gpu
         assert early._imports.cancelled() or early._imports.exception() is not None
 
 
-# the command
-
-
 def start(folder: Path, jobs: int, **variables: str) -> clusters.Running:
     file, words = clusters.write_experiment(folder), ("--jobs", str(jobs))
     return clusters.start(

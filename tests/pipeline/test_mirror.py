@@ -49,9 +49,6 @@ def spoil(bucket, text):
     bucket.write(name, bytes([text.encode()[0] ^ 1]) + text.encode()[1:])
 
 
-# commits
-
-
 @OF_ALL_KINDS
 def test_another_machine_finds_a_commit(host, bucket, url):
     here, there = host("here"), host("there")
@@ -90,9 +87,6 @@ def test_processes_of_a_machine_fetch_at_the_same_time(host, monkeypatch):
     two.forget(KEY)
     monkeypatch.setattr(Mirror, "pull", pull_late)
     assert text_of(one) == "hello"
-
-
-# damage
 
 
 def test_a_damaged_copy_is_fetched_again(host):
@@ -162,9 +156,6 @@ def test_what_is_damaged_in_the_bucket_is_computed_again(host, bucket, damage, c
     assert there.verify(KEY) is None
     assert text_of(host("elsewhere")) == "hello"
     assert not list(tmp_path.rglob("outside"))
-
-
-# two machines
 
 
 @pytest.mark.parametrize("text", ["first", "second"])
@@ -272,9 +263,6 @@ def test_a_machine_that_is_killed_at_some_request_leaves_nothing_broken():
     assert killed_often("tiny_bucket.py", "killed", "23") > 100
 
 
-# requests and errors
-
-
 @dataclass(frozen=True)
 class Number:
     """Which stage it is."""
@@ -299,9 +287,6 @@ def test_a_stage_takes_as_many_requests_as_docs_scale_says(tmp_path, server):
     server.requests.clear()
     assert other.get(second.key) is not None
     assert len(server.requests) == 1 + 3
-
-
-# the cache
 
 
 def test_each_bucket_has_a_folder_in_the_cache(tmp_path):

@@ -378,8 +378,6 @@ def test_a_sentencepiece_file_is_in_the_key_of_a_tokenizer_that_is_made_of_it(tm
     assert key() == second
 
 
-# statistics of a corpus
-
 PMI = {"name": "pmi", "label": "pmi", "min_count": 6, "entries": 8}
 
 

@@ -130,9 +130,6 @@ def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     clusters.all_gone(pids)
 
 
-# the command
-
-
 def intermediate(folder: Path) -> tuple[Path, dict]:
     """Return the folder of the intermediate stage's artifact, and its record."""
     store = Store(folder / "store")

@@ -26,8 +26,6 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
 from maskpolicy.pipeline.store.upkeep import prune
 
-# one host
-
 
 def test_a_key_is_held_by_one_process_until_that_one_ends(store):
     flip(commit(store) / "deep" / "file.txt")
@@ -59,9 +57,6 @@ def test_the_next_holder_removes_what_a_dead_process_of_this_host_left(store):
 @pytest.mark.slow
 def test_kill_9_at_each_change_of_the_file_system_in_turn():
     assert killed_often("tiny.py", "everywhere") > 50
-
-
-# two hosts, whose file system does not share locks
 
 
 @pytest.fixture
@@ -140,9 +135,6 @@ def test_a_run_of_another_host_is_known_although_its_lock_is_not(store, monkeypa
     with store.using([KEY], run):
         assert there.knows_run(run)
     assert not store.knows_run(run)
-
-
-# disks
 
 
 LONG = {"steps": 500, "every": 100}

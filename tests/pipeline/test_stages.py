@@ -677,8 +677,6 @@ def test_a_metric_without_short_answers_gets_a_warning(tmp_path, caplog):
     assert not caplog.text
 
 
-# sentence pairs and cloze questions
-
 PAIRS = small.experiment(
     model={"kind": "encoder", "name": "mini", "head": "own"},
     policies=["none", "random", {"name": "random", "ratio": 0.4}],

@@ -42,9 +42,6 @@ def age(path, seconds):
     os.utime(path, (past, past))
 
 
-# a folder
-
-
 def test_artifacts_and_what_can_be_resumed_stay_and_all_else_goes(store):
     commit(store)
     commit(store, FOURTH)
@@ -107,9 +104,6 @@ def test_a_run_touches_what_it_finds(store):
     assert time.time() - path.stat().st_mtime < 1000
 
 
-# running processes
-
-
 def test_what_a_run_needs_stays_with_all_that_it_was_computed_from(store):
     commit(store, KEY, inputs={})
     commit(store, OTHER, inputs={"x": KEY})
@@ -158,9 +152,6 @@ def test_a_run_beside_prune_computes_each_stage_once(store, count):
         assert running.exitcode == 0
     assert pruned > 5
     assert sorted(count.read_text().split()) == ["a", "b", "c", "d"]
-
-
-# a bucket
 
 
 def later(monkeypatch, days, unless=lambda name: False):
@@ -258,9 +249,6 @@ def test_a_run_that_goes_on_records_its_use_again(mirrored, bucket, monkeypatch)
     execute(stages, mirrored, listen)
     assert [len(times) for times in written] == [1] * len(stages)
     assert written[0] < written[-1]
-
-
-# the cache of a bucket
 
 
 def test_the_cache_is_emptied_except_for_what_is_needed(mirrored, bucket):

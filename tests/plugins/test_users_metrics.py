@@ -203,8 +203,6 @@ def test_metrics_of_labels_are_refused_and_failures_later_name_the_metric(write,
         total("evaluate:later", ["x"], [["y"]])
 
 
-# a file of the user's own
-
 METRIC = """
 from maskpolicy.plugins.registry import metric
 
