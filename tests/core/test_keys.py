@@ -181,16 +181,13 @@ def same_rows(one, other):
     )
 
 
-def of_texts(texts: list[str]) -> Ragged:
-    return Ragged.of((np.frombuffer(text.encode(), np.uint8) for text in texts), np.uint8)
-
-
 def test_a_file_gives_back_every_column_of_every_type(tmp_path):
+    texts = [np.frombuffer(text.encode(), np.uint8) for text in ("é", "", "ab")]
     columns = {
         "tokens": Ragged.of([[1, 2], [], [3]], np.int32),
         "spans": Ragged.of([np.zeros((0, 2)), [[1, 2]], np.zeros((0, 2))], np.int32, 2),
         "nowhere": Ragged.of([np.zeros((0, 2))] * 3, np.int32, 2),
-        "texts": of_texts(["é", "", "ab"]),
+        "texts": Ragged.of(texts, np.uint8),
         "scores": Ragged.of_arrays([np.asarray([0.5, 1.5])] * 3),
         "single": Ragged.of_arrays([np.asarray([[0.5, 1.5]], np.float32)] * 3),
         "long": Ragged.of_arrays([np.asarray([2**40])] * 3),
@@ -226,16 +223,11 @@ def test_the_file_is_plain_safetensors(tmp_path):
     assert json.dumps(sorted(plain)) == '["it", "it.bounds"]'
 
 
-def joined(rows, cuts):
-    """Return the rows in parts that end at these places, and as one list."""
-    bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    parts = [Ragged.of(rows[a:b], np.int32, width=2) for a, b in pairwise(bounds)]
-    return Joined(parts)
-
-
 @given(ROWS, st.lists(st.integers(0, 6), max_size=3), st.integers(-7, 7), st.integers(-7, 7))
 def test_parts_are_read_as_one_list_wherever_they_end(rows, cuts, begin, end):
-    found, whole = joined(rows, cuts), Ragged.of(rows, np.int32, width=2)
+    bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    found = Joined([Ragged.of(rows[a:b], np.int32, width=2) for a, b in pairwise(bounds)])
+    whole = Ragged.of(rows, np.int32, width=2)
     assert same_rows(found, rows)
     assert same_rows(found[begin:end], rows[begin:end])
     assert found.lengths.tolist() == whole.lengths.tolist()

@@ -15,7 +15,7 @@ from maskpolicy.experiment.definition import resolved
 from maskpolicy.experiment.parse import load_experiment
 from maskpolicy.experiment.policy_blocks import instance_block, policy_block
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.graph.nodes import Stage, topological
+from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.stages import policy_inputs
 from maskpolicy.plugins import discovery
 from tests.experiment.conftest import plugin
@@ -65,21 +65,12 @@ def test_a_nested_schedule_that_no_training_sets_is_refused(name, value):
     refused(instance_block, Nested(**{name: value}), {}, "it: ", "", match=says)
 
 
-@pytest.fixture
-def general(load):
-    """Return the general stage of an experiment."""
-
-    def general(*keys: str) -> Stage:
-        made = stages.build(load(*keys), lambda path: "0" * 64)
-        return made.pretrained["none", 0]
-
-    return general
-
-
-def test_the_default_policy_keeps_the_key_of_the_stage_however_it_is_written(load, general):
+def test_the_default_policy_keeps_the_key_of_the_stage_however_it_is_written(load):
+    general = stages.build(load()).pretrained["none", 0]
     for text in ("original", "{name: original, ratio: 0.15}"):
-        assert load(f"general.policy={text}").general_policy is None
-        assert general(f"general.policy={text}").key == general().key
+        made = load(f"general.policy={text}")
+        assert made.general_policy is None
+        assert stages.build(made).pretrained["none", 0].key == general.key
     assert "policy" not in resolved(load())["general"]
 
 
@@ -120,14 +111,11 @@ def load_rows(folder):
     return load_rows
 
 
-def tasks(experiment):
-    return learned_policies.tasks(experiment.policies[1], experiment.tasks, experiment.data)
-
-
 def test_a_task_is_a_column_by_label_or_name_or_lies_where_the_experiments_data_does(load_rows):
     column = "{name: zsre, label: mine, data: hub, context: true}"
     row = "{name: supervised, train_on: [mine, zsre, wow]}"
-    mine, zsre, wow = tasks(load_rows(row, column, "data=lies_here"))
+    made = load_rows(row, column, "data=lies_here")
+    mine, zsre, wow = learned_policies.tasks(made.policies[1], made.tasks, made.data)
     assert (mine.label, mine.name, mine.data, mine.context) == ("mine", "zsre", "hub", False)
     assert (zsre.label, zsre.data) == ("zsre", "hub")
     assert wow.name == "wow"

@@ -94,27 +94,21 @@ def test_a_request_whose_answer_is_lost_or_breaks_off_is_sent_again(server, tmp_
     assert bucket.download("a", tmp_path / "a") == hashlib.sha256(b"0123456789").hexdigest()
 
 
-def every_request(bucket, folder, number):
-    """Make every kind of request, and check the answers."""
-    content, name = f"{number}".encode(), f"all/{number}"
-    assert bucket.write(name, content, new=True)
-    assert not bucket.write(name, b"other", new=True)
-    assert bucket.read(name) == content
-    assert name in below(bucket, "all")
-    large = folder / "large"
-    large.write_bytes(content * (CHUNK + 1 if number == 0 else 9))
-    bucket.upload(large, f"blobs/{number}")
-    assert bucket.download(f"blobs/{number}", folder / "back") is not None
-    assert (folder / "back").read_bytes() == large.read_bytes()
-    bucket.delete([name, f"blobs/{number}"])
-    assert bucket.read(name) is None
-
-
 def test_spoilt_requests_of_every_kind_are_sent_again(server, tmp_path):
     server.spoilt = 0.15
-    bucket = open_bucket(server.url)
+    bucket, large, back = open_bucket(server.url), tmp_path / "large", tmp_path / "back"
     for number in range(12):
-        every_request(bucket, tmp_path, number)
+        content, name = f"{number}".encode(), f"all/{number}"
+        assert bucket.write(name, content, new=True)
+        assert not bucket.write(name, b"other", new=True)
+        assert bucket.read(name) == content
+        assert name in below(bucket, "all")
+        large.write_bytes(content * (CHUNK + 1 if number == 0 else 9))
+        bucket.upload(large, f"blobs/{number}")
+        assert bucket.download(f"blobs/{number}", back) is not None
+        assert back.read_bytes() == large.read_bytes()
+        bucket.delete([name, f"blobs/{number}"])
+        assert bucket.read(name) is None
     assert all(server.spoilings[way] for way in s3.WAYS)
 
 

@@ -16,12 +16,6 @@ from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.disk import Disk
 
 
-@pytest.fixture
-def stages(count):
-    """Return a diamond that is counted."""
-    return diamond(count=str(count))
-
-
 def words(events: list[Event]) -> list[str]:
     def state(event):
         outcome = event.outcome
@@ -33,8 +27,9 @@ def words(events: list[Event]) -> list[str]:
 
 
 def test_the_transient_artifact_is_dropped_and_computed_again_for_a_missing_user(
-    store, stages, since
+    store, count, since
 ):
+    stages = diamond(count=str(count))
     outcomes = execute(stages[3:], store)
     assert "x" in json.loads((outcomes[stages[3].key].artifact / "result.json").read_text())
     assert since() == [*"abcd"]
@@ -73,7 +68,8 @@ def test_a_run_does_not_drop_what_another_run_keeps(store):
     assert store.has(keeping.inputs["a"].key)
 
 
-def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, stages, since):
+def test_what_only_finished_stages_need_is_neither_computed_nor_verified(store, count, since):
+    stages = diamond(count=str(count))
     execute(stages, store)
     since()
     (store.path(stages[0].key) / "result.json").write_text("damaged")

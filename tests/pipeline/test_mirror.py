@@ -35,14 +35,6 @@ def host(url, tmp_path):
     return lambda name="here": open_store(url, tmp_path / name)
 
 
-@pytest.fixture
-def requests(monkeypatch):
-    """Return the list of the objects that are read from now on."""
-    read, seen = Bucket.read, []
-    monkeypatch.setattr(Bucket, "read", lambda self, name: seen.append(name) or read(self, name))
-    return seen
-
-
 def spoil(bucket, text):
     """Change one bit of the file in the bucket that has a text."""
     (name,) = [n for n in below(bucket, "blobs") if bucket.read(n) == text.encode()]
@@ -182,14 +174,15 @@ def test_a_file_that_prune_might_remove_is_written_again(host, bucket, monkeypat
     assert set(written) == set(below(bucket, "blobs"))
 
 
-def test_a_dropped_artifact_leaves_its_manifest_and_the_files_of_others(host, requests):
+def test_a_dropped_artifact_leaves_its_manifest_and_the_files_of_others(host, monkeypatch):
     here, there = host("here"), host("there")
     commit(here, KEY, "one")
     commit(here, OTHER, "two")
     there.get(KEY)
-    requests.clear()
+    read, seen = Bucket.read, []
+    monkeypatch.setattr(Bucket, "read", lambda self, name: seen.append(name) or read(self, name))
     assert there.drop(KEY)
-    assert not any(OTHER in name for name in requests)
+    assert not any(OTHER in name for name in seen)
     assert not there.path(KEY).exists() and there.get(KEY) is None
     here.drop(KEY)  # as it looks there still for a moment
     assert there.recall(KEY)["key"] == host("new").recall(KEY)["key"] == KEY

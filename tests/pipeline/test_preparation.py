@@ -23,7 +23,6 @@ from maskpolicy.data.corpus.passages import INDEX_FILE, PASSAGES_FILE, Passages,
 from maskpolicy.experiment.parse import make_experiment
 from maskpolicy.models.training.batching import Order
 from maskpolicy.pipeline import stages
-from maskpolicy.pipeline.graph.events import silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import topological
 from maskpolicy.pipeline.store.artifacts import Store
@@ -294,18 +293,6 @@ def test_more_parts_are_opened_than_a_process_may_usually_open_files(folder, tmp
     assert len(str(error.value).splitlines()) == 1
 
 
-class Edits:
-    """Changes a file at the first progress of a stage."""
-
-    def __init__(self, path):
-        self.path, self.is_done = path, False
-
-    def __call__(self, event):
-        if event.what == "advanced" and not self.is_done:
-            self.is_done = True
-            rewrite(self.path)
-
-
 def rewrite(path):
     """Write other text of the same length and with the same times that a program can set."""
     about = path.stat()
@@ -325,7 +312,13 @@ def test_a_file_that_changes_after_the_plan_leaves_no_artifact(folder, tmp_path,
     corpus, _, store = plan(folder, [path], mb)
     if when == "before":
         rewrite(path)
-    outcomes = execute([corpus], store, Edits(path) if when == "during" else silent)
+    during = [path] if when == "during" else []
+
+    def listen(event):
+        if event.what == "advanced" and during:
+            rewrite(during.pop())
+
+    outcomes = execute([corpus], store, listen)
     failed = [each for each in outcomes.values() if each.exception is not None]
     (first,) = failed  # nothing else is computed for a corpus that cannot be
     assert isinstance(first.exception, DataError)

@@ -191,10 +191,6 @@ def test_a_store_that_cannot_be_created_is_said_before_other_processes_look_for_
         pass
 
 
-def committed(store, stage):
-    return store.peek(stage.key)["committed"]
-
-
 def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, count):
     users = after_early, after_long = tiny.training(count=str(count), pause=0.05)
     early, long = after_early.inputs["x"], after_long.inputs["x"]
@@ -207,8 +203,8 @@ def test_a_byproduct_of_a_training_elsewhere_is_awaited_and_used_at_once(store, 
     assert sorted(count.read_text().splitlines()) == ["after early", "after long", "long"]
     assert [outcomes[each.key].error for each in topological(users)] == [None] * 4
     assert {event.stage.label for event in events if event.what == "waits"} >= {"long"}
-    assert committed(store, early) < committed(store, after_early)
-    assert committed(store, early) < committed(store, long)
+    first, *later = (store.peek(each.key)["committed"] for each in (early, after_early, long))
+    assert first < min(later)
 
 
 def test_another_command_resumes_the_training_of_a_dead_one_with_its_byproduct(store, count):

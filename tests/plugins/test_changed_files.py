@@ -19,7 +19,7 @@ from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.files import sha256
 from maskpolicy.data.corpus import annotation, passages
 from maskpolicy.data.corpus.passages import PASSAGES_FILE, passage_rows, write_passages
-from maskpolicy.pipeline.graph.events import Outcome, silent
+from maskpolicy.pipeline.graph.events import Event, Outcome, silent
 from maskpolicy.pipeline.graph.execution import execute
 from maskpolicy.pipeline.graph.nodes import Stage, stage
 from maskpolicy.pipeline.stages.params import ReaderParams
@@ -91,17 +91,6 @@ class Plugin:
         isolation.forget(isolation.home_of(self.folder))
 
 
-class Edits:
-    """Edits a file of a plugin once the first of two shards of passages is annotated."""
-
-    def __init__(self, plugin: Plugin, name: str, value: int):
-        self.plugin, self.name, self.value = plugin, name, value
-
-    def __call__(self, event):
-        if (event.what, event.done, event.total) == ("advanced", 2, 4):
-            self.plugin.edit(self.name, self.value)
-
-
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
     monkeypatch.setattr(annotation, "BATCH", 2)
@@ -110,9 +99,14 @@ def plugin(tmp_path, monkeypatch):
     made.forget()
 
 
-def run(stage: Stage, store: Store, *edit: Any) -> Outcome:
-    """Compute a stage; `edit` is what `Edits` takes."""
-    return execute([stage], store, Edits(*edit) if edit else silent)[stage.key]
+def run(stage: Stage, store: Store, plugin: Plugin | None = None, *edit: Any) -> Outcome:
+    """Compute a stage; edit a plugin when the first of two shards of passages is annotated."""
+
+    def listen(event: Event) -> None:
+        if plugin and (event.what, event.done, event.total) == ("advanced", 2, 4):
+            plugin.edit(*edit)
+
+    return execute([stage], store, listen)[stage.key]
 
 
 @pytest.mark.parametrize("name", ["mine.py", "early.py", "late.py"])
