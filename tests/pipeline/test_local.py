@@ -56,20 +56,6 @@ def end_in_a_destructor(report):
     Ends()
 
 
-def kill_at(engine, store, stage, number=signal.SIGKILL):
-    """Return a listener that kills the process which reports of a stage, and whom it killed."""
-    killed = []
-
-    def listen(event):
-        if event.what == "advanced" and event.stage.label == stage.label and not killed:
-            until(store.checkpoints(stage.key).steps)
-            (busy,) = (each for each in engine._processes if each.is_busy)
-            killed.append(pid_of(busy))
-            os.kill(killed[0], number)
-
-    return listen, killed
-
-
 def test_a_process_hides_bars_of_libraries_even_if_it_starts_before_the_command_does(monkeypatch):
     monkeypatch.delenv("TQDM_DISABLE", raising=False)
     with Process(imports=False) as process:
@@ -78,8 +64,15 @@ def test_a_process_hides_bars_of_libraries_even_if_it_starts_before_the_command_
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_process_costs_the_steps_since_the_checkpoint(store, engine, caplog, number):
-    stages = tiny.diamond(pause=0.05)
-    listen, killed = kill_at(engine, store, stages[0], number)
+    stages, killed = tiny.diamond(pause=0.05), []
+
+    def listen(event):
+        if event.what == "advanced" and not killed:
+            until(store.checkpoints(stages[0].key).steps)
+            (busy,) = (each for each in engine._processes if each.is_busy)
+            killed.append(pid_of(busy))
+            os.kill(killed[0], number)
+
     with caplog.at_level(logging.WARNING):
         outcomes = execute(stages, store, listen, engine=engine)
     assert not any(outcome.error for outcome in outcomes.values())

@@ -46,18 +46,6 @@ def experiment(file):
     return load_experiment(file, ["slurm.tasks=2", "slurm.gpus=false"])
 
 
-@pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """Put commands on the path that stand for Slurm's; returns the folder of their notes."""
-    folder = tmp_path / "slurm"
-    monkeypatch.setenv("PATH", clusters.fake_slurm(folder))
-    tests = str(Path(tiny.__file__).parent)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, *sys.path]))
-    monkeypatch.setattr(slurm_engine, "_GATHER", 0.1)
-    monkeypatch.setattr(slurm_engine, "_POLL", 0.3)
-    return folder
-
-
 def test_a_dry_run_shows_the_scripts_of_submitit_and_writes_nothing(file, tmp_path, call):
     words = ("--store", tmp_path / "store", "--out", tmp_path / "out", "--dry-run")
     code, out, err = call("run", file, *ASKED, *words, "--executor", "slurm")
@@ -122,8 +110,13 @@ def test_a_task_on_a_host_with_another_version_or_store_says_so(tmp_path):
     assert not list((tmp_path / "store").glob("artifacts/*"))
 
 
-def test_jobs_of_slurm_compute_what_one_process_computes(fake, tmp_path, experiment, store):
+def test_jobs_of_slurm_compute_what_one_process_computes(tmp_path, experiment, store, monkeypatch):
     """A task that is killed without a signal is submitted again; the third time it fails."""
+    monkeypatch.setenv("PATH", clusters.fake_slurm(tmp_path / "slurm"))
+    tests = str(Path(tiny.__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([tests, *sys.path]))
+    monkeypatch.setattr(slurm_engine, "_GATHER", 0.1)
+    monkeypatch.setattr(slurm_engine, "_POLL", 0.3)
     count = tmp_path / "count"
     told = tiny.TinyLocal(count=str(count), label="fatal")
     fatal = Stage("tiny-fatal", "", tiny.Fate(0), {}, told)
@@ -131,7 +124,8 @@ def test_jobs_of_slurm_compute_what_one_process_computes(fake, tmp_path, experim
     stages = [a, tiny.node("b", inputs={"a": a})]
     with slurm_engine.SlurmEngine(experiment, tmp_path / "logs") as engine:
         outcomes = execute([*stages, fatal], store, engine=engine)
-    assert not any(outcomes[each.key].error for each in stages), (fake / "errors").read_text()
+    said = (tmp_path / "slurm" / "errors").read_text()
+    assert not any(outcomes[each.key].error for each in stages), said
     assert tiny.content(store, stages) == tiny.alone(stages)
     assert outcomes[fatal.key].error.startswith("Slurm job ")
     assert "3 times in a row" in outcomes[fatal.key].error

@@ -360,17 +360,6 @@ def test_runs_with_numbers_of_their_own_are_other_runs_of_the_same_experiment(ke
 LEARNT = "policies=[none, random, {name: supervised, train_on: [triviaqa]}]"
 
 
-def models_behind(folder, *overrides):
-    """Return by row, seed and step the numbers of the general models behind each cell."""
-    built = graph(folder, YAML, [LEARNT, *overrides])
-    cells = {(row, seed, 0): stage for (row, _, seed), stage in built.cells.items()}
-    cells |= {(row, seed, step): stage for (row, _, seed, step), stage in built.early.items()}
-    return {
-        cell: {each.params.spec.seed for each in topological([stage]) if each.kind == "general"}
-        for cell, stage in cells.items()
-    }
-
-
 def test_the_general_text_of_a_world_may_be_named(tmp_path):
     (tmp_path / "it.yaml").write_text(
         "model: {architecture: bart}\ncorpus: world\npolicies: [none, random]\ntasks: [zsre]\n"
@@ -408,11 +397,14 @@ def test_general_text_that_rows_read_too_is_masked_apart_and_random_weights_are_
 
 
 def test_every_stage_of_a_seed_rests_on_its_own_general_model(tmp_path):
-    several = ("seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "checkpoint_steps=[1]")
+    several = (LEARNT, "seeds=[5, 6, 7, 8]", "intermediate_seeds=4", "checkpoint_steps=[1]")
     for count, more in ((1, ("general_seeds=1",)), (2, ("general_seeds=2",)), (4, ())):
-        found = models_behind(tmp_path, *several, *more)
-        assert len(found) == 4 * (3 + 2)
-        assert all(models == {(seed - 5) % count} for (_, seed, _), models in found.items())
+        built = graph(tmp_path, YAML, [*several, *more])
+        cells = built.cells | built.early
+        assert len(cells) == 4 * 2 * (3 + 2)  # each row, and two of them after one step
+        for (_, _, seed, *_), stage in cells.items():
+            general = [each for each in topological([stage]) if each.kind == "general"]
+            assert {each.params.spec.seed for each in general} == {(seed - 5) % count}
 
 
 def test_the_name_and_folder_of_an_experiment_are_in_no_key(keys, tmp_path):
@@ -452,13 +444,9 @@ def test_what_select_alone_depends_on_is_in_the_key(keys, plugin, tmp_path):
     assert moved(before, planned("two")) == behind(name, "mixture")
 
 
-@pytest.fixture
-def data(tmp_path):
+def test_a_data_folder_is_known_by_its_files_and_not_by_its_path(keys, tmp_path):
     write(make({"people": 8, "general_people": 6}), tmp_path / "world")
-    return tmp_path / "world" / "tasks"
-
-
-def test_a_data_folder_is_known_by_its_files_and_not_by_its_path(keys, data, tmp_path):
+    data = tmp_path / "world" / "tasks"
     before = keys(f"data={data}")
     shutil.copytree(data, tmp_path / "copy")
     assert keys(f"data={tmp_path / 'copy'}") == before
