@@ -17,19 +17,6 @@ from maskpolicy.plugins.discovery import code_digests
 from maskpolicy.plugins.isolation import digest_of_code
 from maskpolicy.plugins.registry import Registered
 
-HEAD = "from dataclasses import dataclass\nfrom maskpolicy.plugins.registry import policy\n"
-POLICY = """
-
-@policy({name!r})
-@dataclass(frozen=True)
-class Mine:
-    {files}
-
-    def select(self, passage, rng):
-        {body}
-        return passage.words[:COUNT]
-"""
-
 
 @pytest.fixture
 def write(tmp_path, request):
@@ -54,8 +41,8 @@ def write(tmp_path, request):
             other = home / name.replace("__", "/").replace("_py", ".py").replace("_txt", ".txt")
             other.parent.mkdir(parents=True, exist_ok=True)
             other.write_text(text)
-        made = POLICY.format(name=policy_of(path), body=body or "pass", files=files or "pass")
-        path.write_text(HEAD + head + made)
+        made = small.policy_file(policy_of(path), body, "return passage.words[:COUNT]")
+        path.write_text(head + made.replace("count: int = 1", files))
         written.append(path)
         return path
 
@@ -138,7 +125,9 @@ def test_a_change_in_any_module_that_is_imported_is_in_the_key(write, head, besi
 
 
 def test_what_registers_for_another_file_is_in_the_key(write, tmp_path):
-    maker = HEAD + (
+    maker = (
+        "from dataclasses import dataclass\n"
+        "from maskpolicy.plugins.registry import policy\n"
         "def make(name, count):\n"
         "    @policy(name)\n"
         "    @dataclass(frozen=True)\n"
