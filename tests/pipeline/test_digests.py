@@ -191,16 +191,6 @@ def test_other_processes_read_the_small_files_of_an_artifact_alone(store, read):
     assert read == ["small"]
 
 
-def test_a_changed_file_of_an_artifact_is_noticed(store, caplog):
-    path = commit(store) / "deep" / "large"
-    before = path.stat()
-    with path.open("r+b") as file:
-        file.write(b"y")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert Store(store.root).get(KEY) is None
-    assert "large" in caplog.text
-
-
 def test_verifying_ignores_what_is_remembered(store, read):
     path = commit(store)
     assert store.verify(KEY) is None
