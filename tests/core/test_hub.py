@@ -30,29 +30,19 @@ class Server(BaseHTTPRequestHandler):
 
     folder: Path
 
-    def do_HEAD(self):
-        self.answer(with_body=False)
-
     def do_GET(self):
-        self.answer(with_body=True)
-
-    def answer(self, with_body):
-        if self.path.startswith((f"/api/models/{NAME}/revision", f"/api/models/{NAME}?")) or (
-            self.path == f"/api/models/{NAME}"
-        ):
+        if self.path.startswith(f"/api/models/{NAME}") and "/tree/" not in self.path:
             about = {"id": NAME, "sha": COMMIT, "siblings": []}
-            return self.send(200, json.dumps(about).encode(), with_body)
-        if self.path.startswith(f"/api/models/{NAME}/tree/"):  # no folder of chat templates
-            return self.send(404, b"", with_body, "EntryNotFound")
-        parts = self.path.split("/")
-        if self.path.startswith(f"/{NAME}/resolve/"):
-            path = self.folder.joinpath(*parts[5:])
-            if path.is_file():
-                return self.send(200, path.read_bytes(), with_body)
-            return self.send(404, b"", with_body, "EntryNotFound")
-        return self.send(404, b"", with_body, "RepoNotFound")
+            return self.send(200, json.dumps(about).encode())
+        path = self.folder.joinpath(*self.path.split("/")[5:])
+        if self.path.startswith(f"/{NAME}/resolve/") and path.is_file():
+            return self.send(200, path.read_bytes())
+        # a tree, too: there is no folder of chat templates
+        return self.send(404, b"", "EntryNotFound" if NAME in self.path else "RepoNotFound")
 
-    def send(self, status, body, with_body, error=None):
+    do_HEAD = do_GET
+
+    def send(self, status, body, error=None):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Repo-Commit", COMMIT)
@@ -60,7 +50,7 @@ class Server(BaseHTTPRequestHandler):
         if error:
             self.send_header("X-Error-Code", error)
         self.end_headers()
-        if with_body:
+        if self.command == "GET":
             self.wfile.write(body)
 
     def log_message(self, *_):
