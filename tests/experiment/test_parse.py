@@ -145,15 +145,6 @@ def test_rows_and_columns_that_differ_in_their_labels_alone_are_told(load, tmp_p
     assert caplog.messages == [f"{file}: tasks: the columns 'x' and 'triviaqa' {told}"]
 
 
-def test_an_override_reaches_into_what_a_name_stands_for(load):
-    keys = ["corpus.words=50", "model.kind=seq2seq", "policies.1.ratio=0.5", "tasks.0.context=true"]
-    experiment = load(*keys)
-    assert (experiment.corpus.name, experiment.corpus.words) == ("world", 50)
-    assert experiment.model.name == "mini"
-    assert experiment.policies[1].fields == {"ratio": 0.5}
-    assert experiment.tasks[0].context
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
