@@ -84,13 +84,6 @@ def test_an_unknown_name_says_which_package_failed(refused, package):
     assert "out of luck" in line
 
 
-def test_a_file_that_takes_a_built_in_name_raises_with_both_places(refused):
-    Path("mine.py").write_text(small.POLICY.format(name="random"))
-    line = refused(*plan("random", "mine.py"))
-    assert "policy 'random' is defined twice" in line
-    assert "mine.py:7" in line and "uniform.py:" in line
-
-
 def test_a_name_that_two_packages_define_raises_with_both_places(refused, package):
     places = [package(name, small.POLICY.format(name="theirs")) for name in ("a_masks", "b_masks")]
     line = refused(*plan("theirs"))
