@@ -4,7 +4,6 @@ import itertools
 import json
 import logging
 import shutil
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from uuid import uuid4
@@ -18,7 +17,6 @@ from stores import KEY, OTHER, below, commit, killed_often, names, text_of
 from maskpolicy.core.errors import StoreError
 from maskpolicy.core.keys import digest
 from maskpolicy.pipeline.graph.execution import execute
-from maskpolicy.pipeline.graph.nodes import Stage, stage
 from maskpolicy.pipeline.store import manifest
 from maskpolicy.pipeline.store.artifacts import Store
 from maskpolicy.pipeline.store.bucket import Bucket, open_bucket
@@ -246,8 +244,8 @@ def test_two_machines_end_with_the_same_bytes(url, tmp_path):
     running = [run("one"), run("two")]
     assert [clusters.finish(each) for each in running] == ["", ""]
     third = open_store(url, tmp_path / "third")
-    for stage_ in tiny.diamond():
-        third.get(stage_.key)
+    for stage in tiny.diamond():
+        third.get(stage.key)
     assert tiny.content(third, tiny.diamond()) == tiny.alone(tiny.diamond())
 
 
@@ -256,30 +254,19 @@ def test_a_machine_that_is_killed_at_some_request_leaves_nothing_broken():
     assert killed_often("tiny_bucket.py", "killed", "23") > 100
 
 
-@dataclass(frozen=True)
-class Number:
-    """Which stage it is."""
-
-    number: int
-
-
-@stage("three-files")
-def three_files(params: Number, inputs, out, run) -> None:
-    for name in ("a", "b", "c"):
-        (out / name).write_text(f"{name} of {params.number}")
-
-
-def test_a_stage_takes_as_many_requests_as_docs_scale_says(tmp_path, server):
-    first, second = (Stage("three-files", f"stage {n}", Number(n), {}) for n in range(2))
+def test_a_stage_takes_few_requests_and_is_fetched_by_one_for_its_manifest_and_each_file(
+    tmp_path, server
+):
+    first, second = (tiny.node(f"stage {number}", number, every=9) for number in range(2))
     store = open_store(server.url, tmp_path / "here")
     execute([first], store)  # the first commit of a process prepares the bucket, too
     server.requests.clear()
     execute([second], store)
-    assert len(server.requests) < 40
+    assert len(server.requests) < 30
     other = open_store(server.url, tmp_path / "there")
     server.requests.clear()
     assert other.get(second.key) is not None
-    assert len(server.requests) == 1 + 3
+    assert len(server.requests) == 1 + 2
 
 
 def test_each_bucket_has_a_folder_in_the_cache(tmp_path):
