@@ -1,7 +1,5 @@
 """Classifiers, scores of pairs, and the contexts that policies learn from."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The public collator: its batches, its errors, and its dependencies."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

@@ -1,7 +1,5 @@
 """On a CPU, losses and gradients of BART and RoBERTa equal those of Transformers' modules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

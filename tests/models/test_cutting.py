@@ -1,7 +1,5 @@
 """Passages longer than a source are cut before they are masked, and their columns with them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 

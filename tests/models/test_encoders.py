@@ -1,7 +1,5 @@
 """Encoders of each family: loaded, and pre-trained by MLM and as MAE-LM."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MAE-LM: excluded masks change no state of the other tokens, in each family."""
 
-from __future__ import annotations
-
 import encoders as tiny
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Each family of text-to-text models against Transformers' own documentation of it."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from copy import deepcopy

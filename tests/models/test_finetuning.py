@@ -1,7 +1,5 @@
 """Heads of tasks: their inputs, losses and answers."""
 
-from __future__ import annotations
-
 import copy
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A training step of BART-base and BART-large fits into a GPU of 80 GB, by PyTorch's FakeTensor."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Predictions for each token, checked by hand, and masks that are filled in steps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

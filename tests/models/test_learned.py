@@ -1,7 +1,5 @@
 """Learned policies: the extractor, its windows, the tagger, and how often spans hold answers."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Loading of models and of tokenizers, also with saved padding, and the errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

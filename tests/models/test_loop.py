@@ -1,7 +1,5 @@
 """The one training loop: means over steps, resumes, signals, memory, weights and trackers."""
 
-from __future__ import annotations
-
 import logging
 import math
 import multiprocessing

@@ -1,7 +1,5 @@
 """Weights of the losses of passages and tokens, by a policy's `weigh` and by the objective."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

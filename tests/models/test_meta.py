@@ -1,7 +1,5 @@
 """Episodes and their inner steps: gradients, noise, and memory."""
 
-from __future__ import annotations
-
 import gc
 from collections import Counter
 from dataclasses import replace

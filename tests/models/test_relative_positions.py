@@ -1,7 +1,5 @@
 """Relative positions of an encoder: bins, bias, and the saved folder."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Replaced-token detection: the losses are ELECTRA's, and no cut of a step changes the gradient."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import encoders as tiny

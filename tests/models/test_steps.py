@@ -1,7 +1,5 @@
 """Training data: the order, special tokens, and the steps of passages and examples."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """MaskingCollator in a Transformers Trainer: each batch has the masks of its step."""
 
-from __future__ import annotations
-
 import json
 import socket
 from types import SimpleNamespace

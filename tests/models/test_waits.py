@@ -1,7 +1,5 @@
 """On a GPU, the host waits for no value in a micro-batch, and a loss compiles as a whole."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
