@@ -1,7 +1,5 @@
 """Policies that count tokens or words, compared with counts by hand on twenty lines."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from dataclasses import replace

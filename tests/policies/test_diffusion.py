@@ -1,7 +1,5 @@
 """Masked diffusion, examples of entities, and policies that follow a model in training."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

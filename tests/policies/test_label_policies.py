@@ -1,7 +1,5 @@
 """Policies that learn from labels: their rules by hand, and their stages, keys and models."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """The policies mixture and ul2: their blocks, UL2's denoisers, and an experiment with members."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The policies that the docs show are complete: they are read from the pages and used."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every built-in policy: which tokens it masks, how many of them, and its errors."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The learned policies: what they mask, what they are fitted on, and what they must not see."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Policies that read the text: salient-span, phrases, gap-sentences and keywords."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
