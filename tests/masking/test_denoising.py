@@ -1,7 +1,5 @@
 """Sources and targets of masked passages: nothing is lost or invented; replacements."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise

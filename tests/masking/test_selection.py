@@ -1,7 +1,5 @@
 """Spans that policies select and members that they draw: checks, and independence of batches."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
