@@ -1,7 +1,5 @@
 """Annotation and counts by a policy: in order, the same over processes, one line when it fails."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Data files: formats, malformed rows, gzip, values of rows, and where files may be cut."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

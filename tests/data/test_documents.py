@@ -1,7 +1,5 @@
 """Corpora: every kind of file, what is malformed, what identifies them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -1,7 +1,5 @@
 """Entities: by the built-in rules on labelled sentences, and by spaCy pipelines."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

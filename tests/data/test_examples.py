@@ -1,7 +1,5 @@
 """Splits, official files, malformed rows and contexts, over rows written here."""
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -1,7 +1,5 @@
 """Guesses without a model: each rule by itself, the choice on dev, and the line on every board."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Corpora of several parts: texts that are mixed in, and shards of large files."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents to passages: bounds that cover every token, columns that move with the text."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Words and sentences of text in several languages, and of English with abbreviations."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Words and offsets by WordPiece, SentencePiece and byte-level tokenizers, found a second way."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from functools import cache
 from operator import itemgetter

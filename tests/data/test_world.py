@@ -1,7 +1,5 @@
 """The embedded world: bytes that stay, subjects, values, scale, settings, and the tasks over it."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Text of the world that analyses and corpora read: situations, entities with errors, probes."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
