@@ -1,7 +1,5 @@
 """wiqa, quartz and ropes over rows in their official formats, the Hub's columns, the real files."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """GLUE's and SQuAD's tasks over rows in their official formats and the Hub's columns."""
 
-from __future__ import annotations
-
 import pytest
 from official import block, carved, groups, read, split, write
 from refusals import refused

@@ -1,7 +1,5 @@
 """zsre, wow and aidayago2 over rows in KILT's format, the Hub's columns, and the real files."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

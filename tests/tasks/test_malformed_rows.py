@@ -1,7 +1,5 @@
 """Every built-in task: a row that it cannot read is one line that names file, place and key."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Minimal pairs in the files of BLiMP and BabyLM's pipeline, and entities in CoNLL's columns."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import logging

@@ -1,7 +1,5 @@
 """triviaqa, nq and webquestions over rows in their official formats, the Hub's, the real files."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Tasks in tables of the user's own: no code is needed where columns suffice."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa
