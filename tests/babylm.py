@@ -1,7 +1,5 @@
 """A small slice of BabyLM's corpus and of its evaluation data, in their formats."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from official import write

@@ -1,7 +1,5 @@
 """An experiment that notes its computations, and commands that run it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

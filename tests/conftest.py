@@ -1,7 +1,5 @@
 """Fixtures of several test modules."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A small random model and a tokenizer of each family of encoders, made from its own classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders of results in the format of `maskpolicy run`, without the run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

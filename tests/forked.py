@@ -4,8 +4,6 @@ Interpreters that start anew, as those of clusters.py, have other hashes of text
 compares bytes needs one of them.
 """
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A training that several processes compute together, and ways for it to fail."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -4,8 +4,6 @@ fixtures/sentences.txt has a sentence a line below each language: Universal Decl
 Rights, openings of novels, and a few made here.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _PARTS = Path(__file__).with_name("fixtures").joinpath("sentences.txt").read_text("utf-8")

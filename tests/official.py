@@ -1,7 +1,5 @@
 """Rows of tasks in their official formats: written to files, and read by the built-in tasks."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README and the pages of docs/, their blocks of code, and imports of code."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Texts that must stay text in every output: on the page, in Markdown, CSV and LaTeX."""
 
-from __future__ import annotations
-
 SCRIPT = "<script>alert(1)</script>"
 HTML = (
     SCRIPT,

@@ -1,7 +1,5 @@
 """Errors of one line that a user can act on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

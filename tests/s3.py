@@ -3,8 +3,6 @@
 with s3.serve() as server: the environment of a client is `server.environment()`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

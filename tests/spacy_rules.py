@@ -1,7 +1,5 @@
 """spaCy pipelines without a trained part: they tag words and find entities by rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any

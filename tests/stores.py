@@ -1,7 +1,5 @@
 """Commits, interruptions, damage, and processes of the tiny graph, for tests of stores."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

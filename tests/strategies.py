@@ -1,7 +1,5 @@
 """Hypothesis strategies that several test modules draw from."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The stable API: its names, their documentation, and that the built-in plugins need no more."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """How the packages are organised; `lint-imports` (make lint) checks the layers between them."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from pathlib import Path

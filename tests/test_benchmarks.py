@@ -1,7 +1,5 @@
 """The scripts of benchmarks/, in sizes that say nothing about speed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

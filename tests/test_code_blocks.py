@@ -3,8 +3,6 @@
 Tutorials are executed by tests/test_tutorials.py, docs/api.md by tests/app/test_python_page.py.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

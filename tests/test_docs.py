@@ -1,7 +1,5 @@
 """The README and docs name files, modules, commands and options that exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

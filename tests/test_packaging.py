@@ -1,7 +1,5 @@
 """Only `maskpolicy` is installed, and it is whole and the same in every form of installation."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Each tutorial and how-to page works as it stands there, with smaller trainings."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Tokenizers and tiny random models of families of text-to-text models, for tests."""
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import cache

@@ -3,8 +3,6 @@
 python tests/tiny.py everywhere FOLDER
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

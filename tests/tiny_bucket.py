@@ -3,8 +3,6 @@
 python tests/tiny_bucket.py killed FOLDER EVERY
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging

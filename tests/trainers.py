@@ -3,8 +3,6 @@
 As a script, one process of a training of several: `python trainers.py FOLDER KEYS`, in JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
