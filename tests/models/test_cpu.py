@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import small
 import torch
+import transformers
 from small import MASK
 from torch.nn.functional import cross_entropy, linear
 
@@ -209,8 +210,6 @@ def test_bf16_is_as_close_to_fp32_as_autograd(kind, is_used):
 
 def with_head(family="roberta", task=label, classes=3, **settings):
     """A model with a head for a task, as `start` makes it."""
-    import transformers
-
     config = tiny.model(family, **settings).config
     config.num_labels = classes
     torch.manual_seed(0)

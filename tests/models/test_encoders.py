@@ -131,21 +131,16 @@ def test_the_head_of_an_untied_model_is_found_with_one_bias(tmp_path, family):
 
 
 def test_a_text_to_text_model_and_a_decoder_raise(tmp_path):
-    from transformers import GPT2Config, GPT2Model
-
     small.bart().save_pretrained(tmp_path / "bart")
     with pytest.raises(ConfigError, match="bart is a text-to-text model: leave"):
         encoders.load(str(tmp_path / "bart"))
-    config = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1)
-    GPT2Model(config).save_pretrained(tmp_path / "gpt2")
+    config = AutoConfig.for_model("gpt2", vocab_size=9, n_embd=8, n_layer=1, n_head=1)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "gpt2")
     with pytest.raises(ConfigError, match="gpt2 is not an encoder that AutoModelForMaskedLM loads"):
         encoders.load(str(tmp_path / "gpt2"))
 
 
-@pytest.mark.parametrize(
-    ("family", "most"),
-    [("bert", 66), ("roberta", 64), ("mpnet", 64)],
-)
+@pytest.mark.parametrize(("family", "most"), [("bert", 66), ("roberta", 64), ("mpnet", 64)])
 def test_the_longest_source_is_read_by_the_model(family, most):
     model = tiny.model(family)
     assert limits(model.config) == (most, most)
@@ -156,8 +151,6 @@ def test_the_longest_source_is_read_by_the_model(family, most):
 
 @pytest.mark.parametrize(("pad", "most"), [(0, 66), (1, 64)])
 def test_a_family_without_a_row_has_the_limit_of_its_positions(pad, most):
-    from transformers import AutoConfig
-
     config = AutoConfig.for_model("longformer", max_position_embeddings=66, pad_token_id=pad)
     assert limits(config)[0] == most
 
@@ -300,8 +293,6 @@ def test_longformers_global_projections_are_neither_trained_nor_decayed():
 
 
 def test_a_family_without_a_row_is_trained_but_excludes_no_mask(tmp_path):
-    from transformers import AutoConfig
-
     shape = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 32}
     config = AutoConfig.for_model("mobilebert", **shape, num_attention_heads=2, embedding_size=16)
     model = AutoModelForMaskedLM.from_config(config)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from transformers import AutoModelForSeq2SeqLM, SwitchTransformersConfig
 
 from maskpolicy.core import hardware
 from maskpolicy.core.errors import ConfigError, DataError
@@ -461,8 +462,6 @@ def test_labels_may_have_another_order_in_each_example(folder):
 
 
 def test_a_model_whose_encoder_has_an_output_of_its_own_class_chooses_answers():
-    from transformers import AutoModelForSeq2SeqLM, SwitchTransformersConfig
-
     tokenizer = small.tokenizer()
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_heads": 2, "num_experts": 2}
     config = SwitchTransformersConfig(

@@ -32,11 +32,7 @@ from maskpolicy.data.corpus.passages import Document, tokenize
 from maskpolicy.experiment.definition import ModelBlock
 from maskpolicy.models import scratch, text_to_text
 from maskpolicy.models.finetuning.encoder_tasks import TwoTexts
-from maskpolicy.models.loading import (
-    load_tokenizer,
-    load_weights,
-    pads_or_truncates,
-)
+from maskpolicy.models.loading import load_tokenizer, load_weights, pads_or_truncates
 from maskpolicy.models.model_kinds import check_folder
 from maskpolicy.models.training import steps
 from maskpolicy.models.training.specials import Specials, added_ends, check_vocabulary

@@ -17,6 +17,7 @@ import forked
 import pytest
 import small
 import torch
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from refusals import refused
 
 from maskpolicy.core import hardware
@@ -744,8 +745,6 @@ def test_vectors_have_no_weight_decay():
 
 
 def test_trackers_have_the_names_of_accelerate():
-    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
-
     assert sorted(get_args(Tracker)) == sorted(LOGGER_TYPE_TO_CLASS)
 
 

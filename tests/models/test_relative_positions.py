@@ -10,6 +10,7 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from small import MASK
 
 from maskpolicy.analyses import representations
@@ -146,9 +147,6 @@ YAML = small.experiment(
 
 @pytest.mark.slow
 def test_a_run_trains_fine_tunes_and_exports_the_bias(done, tmp_path):
-    from safetensors.torch import load_file
-    from transformers import AutoModelForSequenceClassification
-
     (tmp_path / "it.yaml").write_text(YAML)
     store, run = ("--store", tmp_path / "store"), tmp_path / "run"
     done("run", tmp_path / "it.yaml", "--out", run, *store)
@@ -170,5 +168,5 @@ def test_a_run_trains_fine_tunes_and_exports_the_bias(done, tmp_path):
     card = (tmp_path / "tuned" / "README.md").read_text()
     assert "import maskpolicy.models.relative_positions\nfrom transformers import" in card
     assert "ordinary Transformers folder" not in card
-    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned")
+    tuned = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "tuned")
     assert torch.equal(tuned.roberta.relative_bias.weight, biases["finetune"])

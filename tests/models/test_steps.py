@@ -10,6 +10,7 @@ import text_to_text
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
+from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from maskpolicy.core.ragged import Ragged
@@ -236,8 +237,6 @@ def test_the_language_of_a_saved_tokenizer_stays(tmp_path):
 
 
 def test_sentinels_may_be_pieces_as_in_mt5():
-    from tokenizers import Tokenizer, models
-
     vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     vocab += [(f"▁<extra_id_{i}>", -1.0) for i in (2, 1, 0)]
     raw = Tokenizer(models.Unigram(vocab, unk_id=2))
@@ -255,10 +254,7 @@ def test_pegasus_has_two_masks():
 
 
 def test_a_tokenizer_that_adds_nothing_gets_both_ends():
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-
-    words = Tokenizer(WordLevel({"a": 0, "<s>": 1, "</s>": 2, "<pad>": 3, "<mask>": 4}, "a"))
+    words = Tokenizer(models.WordLevel({"a": 0, "<s>": 1, "</s>": 2, "<pad>": 3, "<mask>": 4}, "a"))
     own = {"bos": "<s>", "eos": "</s>", "pad": "<pad>", "mask": "<mask>"}
     tokens = {f"{name}_token": token for name, token in own.items()}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **tokens)

@@ -10,12 +10,7 @@ import pytest
 import small
 from maskpolicy.policies import informask
 from maskpolicy.policies.concepts import Concepts, read_graph
-from maskpolicy.policies.difference_masking import (
-    ANCHORS,
-    EMBEDDINGS,
-    WORDS_OF,
-    DifferenceMasking,
-)
+from maskpolicy.policies.difference_masking import ANCHORS, EMBEDDINGS, WORDS_OF, DifferenceMasking
 from maskpolicy.policies.frequency import Frequency, spread
 from maskpolicy.policies.informask import InforMask, InforMaskRates
 from maskpolicy.policies.pmi import PMI, scores, units

@@ -18,6 +18,7 @@ from small import words as passage
 
 from maskpolicy import ConfigError, Passage, as_spans
 from maskpolicy.core.ragged import load
+from maskpolicy.data import world
 from maskpolicy.masking import selection
 from maskpolicy.models.loading import input_embeddings
 
@@ -54,8 +55,6 @@ def test_a_pipeline_without_any_of_the_labels_is_told_its_own(tmp_path):
 
 
 def test_the_worlds_years_are_dates_and_nothing_there_is_a_number(tmp_path):
-    from maskpolicy.data import world
-
     world.write(world.make({"people": 20, "general_people": 4}), tmp_path)
     entries = rows_of(tmp_path / "intermediate.jsonl")
     texts = [row["text"] for row in entries]
