@@ -7,6 +7,10 @@ from typing import Any
 
 import small
 import text_to_text
+import torch
+import transformers
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoConfig, AutoModelForMaskedLM, BertTokenizer, MPNetTokenizer
 
 from maskpolicy.models.scratch import train_tokenizer
 
@@ -77,8 +81,6 @@ EVERY = (*FAMILIES, *LIKE_THEM)
 
 def config(family: str, **settings: Any) -> Any:
     """Return the configuration of a small model with the family's tokenizer, see `tokenizer`."""
-    from transformers import AutoConfig
-
     made = tokenizer(family)
     replaces = family in ("distilbert", "modernbert")
     shape = _OWN[family] if replaces else {**_SHAPE, **_OWN.get(family, {})}
@@ -89,9 +91,6 @@ def config(family: str, **settings: Any) -> Any:
 
 def model(family: str, **settings: Any) -> Any:
     """Return a masked language model, its weights drawn from seed 0, for evaluation."""
-    import torch
-    from transformers import AutoModelForMaskedLM
-
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return AutoModelForMaskedLM.from_config(config(family, **settings)).eval()
@@ -112,14 +111,10 @@ def tokenizer(family: str) -> Any:
 
 def _wordpiece(cased: bool = False) -> Any:
     """Return BERT's tokenizer: WordPiece, lower case, accents stripped."""
-    from transformers import BertTokenizer
-
     return BertTokenizer(vocab=_pieces(cased), do_lower_case=not cased)
 
 
 def _mpnet() -> Any:
-    from transformers import MPNetTokenizer
-
     names = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[MASK]": "<mask>"}
     order = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")  # the padding has id 1
     pieces = [piece for piece in _pieces(cased=False) if piece not in names]
@@ -138,8 +133,6 @@ def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
     """Return a function that makes a tokenizer of a class; its first tokens are `special`."""
 
     def make() -> Any:
-        import transformers
-
         vocabulary = [*((token, 0.0) for token in special), *text_to_text.pieces()]
         return getattr(transformers, name)(vocab=vocabulary)
 
@@ -148,8 +141,6 @@ def _sentencepiece(name: str, special: tuple[str, ...]) -> Callable[[], Any]:
 
 def _byte_level() -> Any:
     """Return a tokenizer as ModernBERT's: byte-level, offsets include the blank before a word."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
     made = train_tokenizer(small.TEXTS, 330, "bpe", "bert")
     made.backend_tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     return made

@@ -6,7 +6,10 @@ from functools import cache
 from typing import Any
 
 import small
+import torch
 import transformers as modules
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
 
 from maskpolicy.models.scratch import train_tokenizer
 
@@ -57,7 +60,6 @@ def tokenizer(name: str, texts: tuple[str, ...] = TEXTS, size: int = 200) -> Any
     Those of T5, Pegasus, T5Gemma and BERT are trained on `texts`.
     """
     t = transformers
-
     if name in T5S:
         extra = specials(*(f"<extra_id_{i}>" for i in reversed(range(20))))
         vocab = [*specials("<pad>", "</s>", "<unk>"), *pieces(texts, size), *extra]
@@ -91,8 +93,6 @@ def tokenizer(name: str, texts: tuple[str, ...] = TEXTS, size: int = 200) -> Any
 
 def adding(made: Any, template: str) -> Any:
     """Return a tokenizer that adds special tokens, as the file of the published one says."""
-    from tokenizers.processors import TemplateProcessing
-
     names = [part for part in template.split() if part != "$A"]
     ids = [(part, made.convert_tokens_to_ids(part)) for part in names]
     made.backend_tokenizer.post_processor = TemplateProcessing(
@@ -110,8 +110,6 @@ def _bpe(
     own: list[str], texts: tuple[str, ...] = TEXTS, size: int = 260
 ) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Return a BPE of text in which blanks are ▁, with special tokens in front."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=own, show_progress=False)
@@ -165,8 +163,6 @@ _BARTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def model(name: str, seed: int = 0, **settings: Any) -> Any:
     """Return a tiny random model of a family, in evaluation mode."""
-    import torch
-
     t, size = transformers, {"vocab_size": len(tokenizer(name))}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -189,7 +185,6 @@ def model(name: str, seed: int = 0, **settings: Any) -> Any:
 
 def _t5gemma(vocabulary: int, settings: dict[str, Any]) -> Any:
     t = transformers
-
     part = {
         **{"vocab_size": vocabulary, "hidden_size": 16, "intermediate_size": 32},
         **{"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1},
@@ -202,7 +197,6 @@ def _t5gemma(vocabulary: int, settings: dict[str, Any]) -> Any:
 
 def _bert2bert(vocabulary: int) -> Any:
     t = transformers
-
     part = {
         **{"vocab_size": vocabulary, "hidden_size": 16, "num_hidden_layers": 1},
         **{"num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 64},

@@ -12,6 +12,7 @@ import encoders
 import small
 import text_to_text
 import torch
+import transformers
 
 from maskpolicy import MaskingCollator
 
@@ -54,21 +55,13 @@ def train(
     between processes, so several of them load model and tokenizer from the folder `saved`. If
     `late`, the Trainer gets the callback after it is made.
     """
-    from transformers import (
-        AutoModelForMaskedLM,
-        AutoTokenizer,
-        Seq2SeqTrainer,
-        Seq2SeqTrainingArguments,
-        Trainer,
-        TrainingArguments,
-    )
-
-    kinds = (Seq2SeqTrainer, Seq2SeqTrainingArguments)
-    trainer_class, class_of_arguments = kinds if family == "bart" else (Trainer, TrainingArguments)
+    kinds: Any = (transformers.Trainer, transformers.TrainingArguments)
+    if family == "bart":
+        kinds = (transformers.Seq2SeqTrainer, transformers.Seq2SeqTrainingArguments)
+    trainer_class, class_of_arguments = kinds
     if saved:
-        model, tokenizer = (
-            each.from_pretrained(saved) for each in (AutoModelForMaskedLM, AutoTokenizer)
-        )
+        model = transformers.AutoModelForMaskedLM.from_pretrained(saved)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(saved)
     else:
         model = (text_to_text if family == "bart" else encoders).model(family)
         tokenizer = tokenizer_of(family)
