@@ -1,6 +1,5 @@
 """Classifiers, scores of pairs, and the contexts that policies learn from."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import small
 import text_to_text
 import torch
+from official import rows_of
 from official import write as write_rows
 from torch.nn.functional import cross_entropy
 
@@ -300,11 +300,6 @@ def world(tmp_path_factory):
     return folder
 
 
-def corpus(world):
-    lines = (world / "intermediate.jsonl").read_text().splitlines()
-    return [json.loads(line)["text"] for line in lines]
-
-
 @pytest.mark.parametrize("task", NINE)
 def test_every_task_has_contexts_and_marks_the_answers_in_them(world, task):
     for split in contexts.SPLITS:
@@ -344,10 +339,11 @@ def test_without_dprs_file_the_best_passage_with_an_answer_is_retrieved(world, t
     block = TaskBlock("nq", "nq")
     with pytest.raises(DataError, match="no train example of task 'nq' has a context: put"):
         contexts.find_contexts(block, "train", folder)
-    rows, counts = contexts.find_contexts(block, "train", folder, corpus(world))
+    texts = [row["text"] for row in rows_of(world / "intermediate.jsonl")]
+    rows, counts = contexts.find_contexts(block, "train", folder, texts)
     assert counts["retrieved"] == len(rows) > 0
     assert counts["without_answer"] == 0
-    assert {row["context"] for row in rows} <= set(corpus(world))
+    assert {row["context"] for row in rows} <= set(texts)
 
 
 def test_a_passage_that_shares_no_word_with_the_question_is_not_retrieved(tmp_path):

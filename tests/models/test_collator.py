@@ -335,13 +335,6 @@ def test_a_mixture_masks_each_row_with_its_members_objective():
         collator(block, target="full")
 
 
-def hidden(batch) -> list[str]:
-    """Return the masked text of each row."""
-    return [
-        TOKENIZER.decode(row[row >= 0], skip_special_tokens=True).strip() for row in batch["labels"]
-    ]
-
-
 COUNTED = ["Karl Berg sold the mill"] * 3 + ["the Red River", "the Red River", "the mill"]
 
 
@@ -394,7 +387,8 @@ def test_a_member_of_a_mixture_needs_its_statistics():
     mixture = {"name": "mixture", "members": ["random", "informask-rates"]}
     with pytest.raises(ConfigError, match="policy informask-rates needs the statistics"):
         collator(mixture)
-    assert hidden(collator(mixture, statistics=COUNTED)([{"text": text} for text in COUNTED]))
+    batch = collator(mixture, statistics=COUNTED)([{"text": text} for text in COUNTED])
+    assert (batch["labels"] != IGNORE).any()
 
 
 def test_numpy_and_transformers_are_all_that_it_needs(tmp_path):

@@ -159,21 +159,13 @@ def narrow_network():
     return extractor.build(embeddings, 0, hidden=4).eval()
 
 
-@pytest.fixture
-def narrow(monkeypatch):
-    monkeypatch.setattr(windows, "WINDOW", 30)
-
-
 def answers(passage, *texts):
     found = [(passage.text.index(text), passage.text.index(text) + len(text)) for text in texts]
     return np.concatenate([passage.at([span]) for span in found])
 
 
-def text(passage, span):
-    return passage.text[passage.offsets[span[0], 0] : passage.offsets[span[1] - 1, 1]].strip()
-
-
-def test_a_long_text_is_cut_between_words_into_windows_that_hold_the_answers(narrow):
+def test_a_long_text_is_cut_between_words_into_windows_that_hold_the_answers(monkeypatch):
+    monkeypatch.setattr(windows, "WINDOW", 30)
     wanted = ("Anna Kovar", "Berg & Sons", "1950")
     found = cut(LONG, answers(LONG, *wanted), 10)
     assert len(found) >= 3
@@ -182,15 +174,12 @@ def test_a_long_text_is_cut_between_words_into_windows_that_hold_the_answers(nar
         assert len(window.tokens) <= 30
         assert window.words[0, 0] == 0
         assert window.words[-1, 1] == len(window.tokens)
-        at = next(i for i in LONG.words[:, 0] if is_at(window, i))
+        own = window.tokens.tolist()
+        at = next(i for i in LONG.words[:, 0] if LONG.tokens[i : i + len(own)].tolist() == own)
         for first, more in window.gold.tolist():
             span = window.words[first, 0] + at, window.words[first + more, 1] + at
-            seen.add(text(LONG, span))
+            seen |= {*LONG.texts(as_spans([span]))}
     assert seen == set(wanted)
-
-
-def is_at(window, begin):
-    return LONG.tokens[begin : begin + len(window.tokens)].tolist() == window.tokens.tolist()
 
 
 def test_a_word_longer_than_a_window_is_a_window_of_its_own(monkeypatch, narrow_network):
