@@ -111,17 +111,6 @@ def test_passages_of_tokens_keep_all_text_and_are_full(language, name, most, ran
         assert all(len(one.tokens) > most // 3 for one in found[:-1])
 
 
-def test_passages_know_their_language_and_english_ones_store_none():
-    def built(language: str) -> corpora.Passages:
-        documents = [corpora.Document("d", "Er kam. Überall war Ruhe.", language=language)]
-        return corpora.build_passages(documents, small.tokenizer(), 9)
-
-    german, english = built("de"), built("en")
-    assert (german[0].language, len(german[0].sentences)) == ("de", 2)
-    assert english[0].language == "en"
-    assert german.arrays.keys() - english.arrays.keys() == {"language"}
-
-
 def test_policies_read_the_words_of_the_language():
     document = corpora.Document("d", "猫は好き。犬も好き。鳥。", language="ja")
     passage = corpora.build_passages([document], small.tokenizer(), 99)[0]
