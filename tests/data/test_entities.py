@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from official import rows_of
 from refusals import refused
 
-from maskpolicy.data import world
 from maskpolicy.data.corpus import entities
 from maskpolicy.data.corpus import spacy_pipelines as pipelines
 from maskpolicy.data.corpus.entities.rules import lexicon
@@ -112,12 +111,6 @@ def test_real_english(half):
     assert len(labelled) == 100
     precision, recall = measure(labelled)
     assert precision >= 0.80 and recall >= 0.75
-
-
-def test_the_embedded_world(tmp_path):
-    world.write(world.Settings(people=30, general_people=30), tmp_path)
-    for corpus in ("general.jsonl", "intermediate.jsonl"):
-        assert min(measure(rows_of(tmp_path / corpus))) >= 0.95
 
 
 def test_a_function_word_that_begins_a_sentence_is_no_entity():
