@@ -17,14 +17,7 @@ from maskpolicy.core.errors import DataError
 from maskpolicy.data.datafiles import fields, readers
 from maskpolicy.data.datafiles import rows as cuts
 from maskpolicy.data.datafiles.rows import WHOLE, Layout, Part, opened
-
-
-def write(folder, name, content: str | bytes):
-    path = folder / name
-    path.write_bytes(
-        content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    )
-    return path
+from tests.data.test_documents import write
 
 
 def read(path, **layout):
