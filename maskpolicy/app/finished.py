@@ -399,8 +399,14 @@ def _values(
 
     `others` are the other columns.
     """
-    chosen = {**row.config, **row.own_settings, **((cell and cell.chosen) or {})}
-    return {_column(name, others): chosen.get(name) for name in settings}
+    found = {
+        f"{block}.{key}": value
+        for block, values in (cell.config if cell else {}).items()
+        if isinstance(values, dict)
+        for key, value in values.items()
+    }
+    found |= {**row.config, **row.own_settings, **((cell and cell.chosen) or {})}
+    return {_column(name, others): found.get(name) for name in settings}
 
 
 def _column(setting: str, others: Collection[str]) -> str:

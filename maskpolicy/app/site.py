@@ -40,7 +40,7 @@ def write(
     entries, names = list[site_index.Entry](), {site_index.INDEX}
     with TemporaryDirectory() as home:
         made = Path(home)
-        for number, place in enumerate(places, 1):
+        for number, place in enumerate(dict.fromkeys(places), 1):
             told(f"{number} of {len(places)}: {place}")
             with packing.opened([place]) as opened:
                 for folder in opened.folders:

@@ -237,7 +237,7 @@ def majority(runs: Sequence[Run]) -> tuple[dict[str, Json], list[str]]:
     for task, scores in guesses.items():
         if len(scores) > 1:
             texts = ", ".join(f"{100 * s:.1f} in {run.name}" for s, (_, run) in scores.items())
-            notes.append(f"{task}: runs do not agree on majority ({texts}): their data differ")
+            notes.append(f"{task}: runs do not agree on majority ({texts}): data or metric differ")
     agreed = {task: scores for task, scores in guesses.items() if len(scores) == 1}
     return {task: next(iter(scores.values()))[0] for task, scores in agreed.items()}, notes
 

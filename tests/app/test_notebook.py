@@ -255,6 +255,17 @@ def test_a_setting_named_like_a_column_has_a_column_of_its_own(tmp_path):
     assert {"seed", "seeds"} <= {*board.columns}
 
 
+def test_a_swept_setting_that_a_row_has_from_the_file_has_the_value_of_its_cells(tmp_path):
+    folder = written(tmp_path / "run")
+    folders.change(folder, "*", config={"finetune": {"lr": 0.25}})
+    own = {"finetune": {"lr": 0.5}}
+    folders.change(folder, "few--*", config={**own, "trainings": own})
+    runs = mp.load(folder, store=tmp_path / "store")
+    for frame in (runs.scores(), runs.leaderboard()):
+        rates = frame.set_index("policy")["finetune.lr"]
+        assert ({*rates[["few"]]}, {*rates[["none", "many"]]}) == ({0.5}, {0.25})
+
+
 def test_scores_need_no_store(tmp_path, monkeypatch):
     folder = written(tmp_path / "home" / "run")
     for name in ("store", "elsewhere"):

@@ -100,6 +100,16 @@ def test_an_experiment_that_shrank_deletes_nothing(done, parted, tmp_path):
     assert {row["policy"] for row in json.loads(joined)["rows"]} == set(rows)
 
 
+def test_a_row_with_another_label_is_not_told_as_a_lost_one(done, parted, tmp_path):
+    out = shutil.copytree(parted / "row", tmp_path / "out")
+    rows = ["none", {"name": "random", "label": "renamed"}, "original"]
+    text = small.experiment(policies=rows, tasks=["zsre", "wow"], finetune=FINETUNE)
+    run(done, parted, out, text=text)
+    assert (out / "results" / "random--zsre--0.json").is_file()
+    rows, notes = board(out)
+    assert "renamed" in rows and "no longer has" not in notes
+
+
 def test_a_plan_of_a_part_lists_nothing_else(call, parted):
     words = ("plan", parted / "tiny.yaml", "--store", parted / "store", "seeds=[7]")
     lines = call(*words, "--only", "original/wow", "-v")[1].splitlines()

@@ -95,6 +95,11 @@ def test_an_edited_result_is_named(changed, change, said):
     assert any(line.startswith(f"results/{CELL}.json: ") and said in line for line in lines)
 
 
+def test_a_folder_that_is_half_written_is_a_fault(changed):
+    (line,) = changed(lambda run: (run / run_folder.BEING_WRITTEN).touch(), pack=False)
+    assert line.startswith("is being written, or its command ended")
+
+
 def test_edited_answers_are_named_and_scored_again(changed):
     def answer(run: Path) -> None:
         for row in folders.edited(run / "predictions", f"{CELL}.jsonl"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -233,7 +234,7 @@ def read_run(folder: Path) -> Run:
             early=early,
             experiment=str(config.get("name", "")),
             left_out=tuple(name for name in config.get(LEFT_OUT, ()) if name in cells),
-            dropped=dropped(folder),
+            dropped=dropped(folder, results),
         )
     except (AttributeError, KeyError, TypeError):
         raise _foreign(folder) from None
@@ -270,11 +271,21 @@ def plugin_files(folder: Path) -> list[str]:
     return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
 
 
-def dropped(folder: Path) -> tuple[str, ...]:
-    """Return the names of stored results whose cells the experiment no longer has."""
-    known = _cells(folder)
-    names = [path.stem for path in sorted((folder / "results").glob("*.json"))]
-    return tuple(name for name in names if known is not None and name not in known)
+def dropped(folder: Path, shown: Iterable[Result]) -> tuple[str, ...]:
+    """Return the names of stored results whose cells the experiment no longer has.
+
+    Results that are among those `shown`, under the label of another row, are left out.
+    """
+    known, keys = _cells(folder), {one.stage_key("evaluate") for one in shown}
+    if known is None:
+        return ()
+    found = []
+    for path in sorted((folder / "results").glob("*.json")):
+        with suppress(DataError):  # a damaged file is named
+            if path.stem in known or read_result(path).stage_key("evaluate") in keys:
+                continue
+        found.append(path.stem)
+    return tuple(found)
 
 
 def absent(folder: Path) -> list[str]:

@@ -121,7 +121,7 @@ def collect(
         early=tuple(filter(None, before.values())),
         experiment=experiment.name,
         left_out=tuple(name for name in left_out if name in ended),
-        dropped=dropped(out),
+        dropped=dropped(out, filter(None, ended.values())),
     )
     if run.dropped:
         log.info("%s: %s; --out keeps runs apart", out, run.about_dropped)

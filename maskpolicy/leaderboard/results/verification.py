@@ -26,6 +26,7 @@ from maskpolicy.leaderboard.results.cell import (
     read_result,
     result_bytes,
 )
+from maskpolicy.leaderboard.results.run_folder import check_whole
 from maskpolicy.pipeline.stages.evaluation import PREDICTIONS, RESULT
 from maskpolicy.pipeline.stages.params import EXAMPLES
 from maskpolicy.pipeline.store import manifest
@@ -75,6 +76,7 @@ def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
         raise DataError(f"{folder}: no results/*.json: name a folder of `run` or `board`, or a zip")
     found = list[str]()
     try:
+        check_whole(folder)
         found += _of_files(folder) if packed else []
         stages = schema.check(read_json(folder / STAGES), dict[str, dict[str, Any]], STAGES)
         for record in stages.values():
@@ -92,7 +94,7 @@ def faults(folder: Path, *, packed: bool) -> tuple[int, list[str]]:
         if unused and not found:
             found.append(f"{STAGES}: no result depends on some of its stages: results are missing")
     except MaskpolicyError as error:
-        found.append(str(error))
+        found.append(str(error).removeprefix(f"{folder}: "))
     return len(paths), [line.replace(f"{folder}/", "") for line in found]
 
 
