@@ -21,7 +21,7 @@ from maskpolicy import Passage, Range, Rate, Spans, as_spans, policy
 @policy("span", target="spans")
 @dataclass(frozen=True)
 class Span:
-    """Mask a share of the tokens in runs of 1 to `longest` words (3.8 on average by default)."""
+    """Mask a share of the tokens in runs of 1 to `longest` words (3.8 by default), the last cut."""
 
     ratio: Rate = 0.15  # share of the tokens to mask
     # probability that a run ends after each word

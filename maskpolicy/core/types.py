@@ -146,7 +146,7 @@ class Detection:
 class Denoising:
     """The denoising objective: how masked spans appear in the source, and what the target is."""
 
-    # one <mask> for each span, or one for each token; delete: no mask, tokens are dropped (BART)
+    # one <mask> for each span, or one for each token; delete: none (BART; with target: full)
     corruption: Corruption = "span"
     target: Target = "spans"  # predict only the masked spans, or the full text
     join: Join = "mask"  # what separates the spans of a "spans" target

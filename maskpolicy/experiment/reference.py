@@ -53,7 +53,7 @@ with those of your own policies and tasks too (`--plugin FILE`); `--json` and `-
 other forms, and the last one is this page, without the keys of single policies, which
 `maskpolicy list policies --markdown` prints."""
 _ABOUT = {
-    "file": "The top of the file. The keys of any policy, from `corruption` to "
+    "file": "The top of the file. The keys of any policy, `corruption` to "
     "`replaced_token_detection`, may stand here too: they apply to each row that does not set "
     "them itself.",
     "model": "`model: NAME` stands for `model: {name: NAME}`.",

@@ -51,8 +51,8 @@ class Settings:
     writers: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     birds: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them
     salts: AtLeast4 = 100  # subjects of the tasks' corpus, if `kinds` names them
-    # differently worded entries for each person, enough to state all facts (6 by default); others
-    # have as many per fact, salts twice as many
+    # differently worded entries for each person, at least 6 by default; others have as many per
+    # fact, salts twice
     entries: Count = 18
     facts: Steps = 1  # facts that an entry states; 0: all facts of its subject
     asked: Count = 5  # relations of each person that tasks ask for
