@@ -399,14 +399,18 @@ def _values(
 
     `others` are the other columns.
     """
-    found = {
-        f"{block}.{key}": value
-        for block, values in (cell.config if cell else {}).items()
-        if isinstance(values, dict)
-        for key, value in values.items()
-    }
-    found |= {**row.config, **row.own_settings, **((cell and cell.chosen) or {})}
-    return {_column(name, others): found.get(name) for name in settings}
+    values = {**row.config, **row.own_settings}
+    if cell is not None:
+        tuned = cell.config.get("tune") or {}
+        values |= {
+            f"{block}.{key}": value
+            for block, own in cell.config.items()
+            if isinstance(own, dict) and (block != "finetune" or cell.is_fine_tuned)
+            for key, value in own.items()
+            if f"{block}.{key}" not in tuned
+        }
+        values |= cell.chosen or {}
+    return {_column(name, others): values.get(name) for name in settings}
 
 
 def _column(setting: str, others: Collection[str]) -> str:

@@ -34,13 +34,14 @@ def write(
     them are made. `told` is called with the progress. Raises StoreError for a folder with other
     files, and DataError for no run and no board, and unless `unverified` for a fault of digests.
     """
+    places = list(dict.fromkeys(places))
     check_folder(out, (site_index.INDEX,))
     if (index := out / site_index.INDEX).is_file() and OURS not in index.read_bytes():
         raise StoreError(f"{index}: is another page, which would be replaced: choose another --out")
     entries, names = list[site_index.Entry](), {site_index.INDEX}
     with TemporaryDirectory() as home:
         made = Path(home)
-        for number, place in enumerate(dict.fromkeys(places), 1):
+        for number, place in enumerate(places, 1):
             told(f"{number} of {len(places)}: {place}")
             with packing.opened([place]) as opened:
                 for folder in opened.folders:

@@ -46,8 +46,9 @@ def write(
     entry: dict[str, Any] = defaultdict(dict)
     fast: dict[str, list[Json]] = defaultdict(list)
     cells = [(run, cell) for run in runs for cell in _cells(run, row, seed)]
-    backend = _backend(cells)
+    backend = _checked_backend(cells)
     owners: dict[Path, str] = {}  # the run and task of each folder of answers
+    files: dict[Path, bytes] = {}
     for run, cell in cells:
         task, where = cell.config["task"]["name"], f"{cell.task} of {run.folder}"
         for revision, path in _answers(run, cell, store):
@@ -65,7 +66,7 @@ def write(
                 }
                 for name, answers in answered.items()
             }
-            write_file(folder / "predictions.json", json_bytes(content))
+            files[folder / "predictions.json"] = json_bytes(content)
             if revision == MAIN:
                 entry[benchmark] |= content
             elif task in ZERO_SHOT:
@@ -80,7 +81,8 @@ def write(
     for name, parts in (("glue", GLUE), (FAST, (*benchmarks, *FAST_OTHERS))):
         lacking += [f"{name}/{part}" for part in parts if part not in whole.get(name, parts)]
     path = out / f"all_full_preds_and_fast_scores_{backend or 'mlm'}.json"
-    write_file(path, json_bytes(whole))
+    for file, data in (files | {path: json_bytes(whole)}).items():
+        write_file(file, data)
     return path, lacking
 
 
@@ -121,10 +123,11 @@ def _answers(run: Run, cell: Result, store: Store) -> Iterator[tuple[str, Path]]
             )
 
 
-def _backend(cells: Sequence[tuple[Run, Result]]) -> str:
+def _checked_backend(cells: Sequence[tuple[Run, Result]]) -> str:
     """Return the pipeline's name of the way in which the model of all cells scores sentences.
 
-    It is "" if no task scores sentences. Raises ConfigError for another model, way or limit.
+    It is "" if no task scores sentences. Raises ConfigError if the cells are of several models,
+    score in several ways, or have a limit.
     """
     backend = ""
     models: dict[tuple[str | None, ...], str] = {}

@@ -45,7 +45,7 @@ class Settings:
     """Everything that the world depends on: the same settings give the same bytes."""
 
     seed: Steps = 0  # seed of everything that is drawn
-    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with its tasks; with people
+    kinds: tuple[Kind, ...] = ("people",)  # kinds of subjects, each with tasks; people among them
     people: AtLeast4 = 150  # subjects of the tasks' corpus, half of them in the train files
     general_people: Count = 250  # subjects of the general corpus, all others
     writers: AtLeast4 = 80  # subjects of the tasks' corpus, if `kinds` names them

@@ -75,7 +75,13 @@ def test_the_folder_is_an_ordinary_transformers_folder_with_a_card(done, words, 
     front = yaml.safe_load(card.split("---\n")[1])
     assert (front["base_model"], front["library_name"]) == ("small-bart", "transformers")
     assert {"maskpolicy", "policy:random"} <= set(front["tags"])
-    rows = ("| ratio | 0.5 |", "| target | full |", "| steps | 3 |", "| passages | 12 |")
+    rows = (
+        "| ratio | 0.5 |",
+        "| target | full |",
+        "| steps | 3 |",
+        "| passages | 12 |",
+        "| batch size | 4 |",
+    )
     for row in (*rows, "| one.txt | `", "| two.txt | `"):
         assert row in card
     record = json.loads((out / "maskpolicy.json").read_text())

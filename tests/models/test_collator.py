@@ -139,6 +139,20 @@ def test_offsets_within_words_of_a_list_are_not_taken_for_those_of_the_text():
     assert shares.min() > 0 and shares.max() < 0.6  # by the offsets, the text is one word
 
 
+def test_offsets_of_a_window_that_share_a_character_or_hold_a_special_token_are_kept():
+    xlm = encoders.tokenizer("xlm-roberta")
+    text = "In Rome 𐍈𐍈 <mask> the river Oder flows 日本 on."
+    whole = xlm(text, return_offsets_mapping=True, add_special_tokens=False)
+    (at,) = [i for i, span in enumerate(whole["offset_mapping"]) if text[slice(*span)] == "<mask>"]
+    window = {"id": 0, "text": text, **{name: ids[at - 3 :] for name, ids in whole.items()}}
+    river = [(text.index("river"), text.index("river") + 5)]
+    batch = MaskingCollator(
+        {"name": "column", "column": "facts"}, xlm, kind="encoder", columns=["facts"]
+    )([{**window, "facts": river}])
+    masked = [ids for ids in batch["labels"][0].tolist() if ids != -100]
+    assert "".join(xlm.convert_ids_to_tokens(masked)).replace("▁", "") == "river"
+
+
 def test_ids_are_kept_even_if_the_tokenizer_would_split_otherwise():
     text = "Rome"
     letters = [TOKENIZER.encode(letter, add_special_tokens=False)[-1] for letter in text]

@@ -151,8 +151,9 @@ def _expectation(takes: Expected) -> str:
         f"expected: {duration(takes.seconds)}{jobs}{work}, {size_text(takes.written)} written, "
         f"{size_text(takes.kept)} of them kept; estimated from {stages} of the same kinds"
     )
-    if takes.foreign:
-        line += f", for {', '.join(takes.foreign)} of other experiments: may be far off"
+    if takes.of_others:
+        kinds = ", ".join(takes.of_others)
+        line += f"; those of {kinds} are from other experiments, and may be far off"
     return f"{line}; {lacking}" if takes.unknown else line
 
 

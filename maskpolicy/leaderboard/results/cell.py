@@ -276,16 +276,16 @@ def dropped(folder: Path, shown: Iterable[Result]) -> tuple[str, ...]:
 
     Results that are among those `shown`, under the label of another row, are left out.
     """
-    known, keys = _cells(folder), {one.stage_key("evaluate") for one in shown}
-    if known is None:
+    cells, keys = _cells(folder), {one.stage_key("evaluate") for one in shown if one.metrics}
+    if cells is None:
         return ()
-    found = []
+    names = []
     for path in sorted((folder / "results").glob("*.json")):
         with suppress(DataError):  # a damaged file is named
-            if path.stem in known or read_result(path).stage_key("evaluate") in keys:
+            if path.stem in cells or read_result(path).stage_key("evaluate") in keys:
                 continue
-        found.append(path.stem)
-    return tuple(found)
+        names.append(path.stem)
+    return tuple(names)
 
 
 def absent(folder: Path) -> list[str]:

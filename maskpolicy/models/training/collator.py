@@ -349,7 +349,10 @@ class MaskingCollator:
         own = as_spans([] if offsets is None else np.asarray(offsets))
         if offsets is not None and len(own) != len(ids):
             raise DataError(f"a row has {len(ids)} input_ids, but {len(own)} offsets")
-        if text is None or offsets is None or not _are_of(text, own[plain]):
+        if text is None or offsets is None:
+            return self._decoded(ids[plain], text)
+        in_text = own[plain | (own[:, 0] < own[:, 1])]  # of removed tokens, too
+        if not _are_of(text, in_text):
             return self._decoded(ids[plain], text)
         return text, ids[plain], as_spans(without_blanks(own[plain].tolist(), text))
 
@@ -418,14 +421,15 @@ class StepCollator:
 
 def _are_of(text: str, offsets: Spans) -> bool:
     """Return whether offsets (t, 2) are those of one text, not of a pair or of words of a list."""
-    before, after = offsets[:-1], offsets[1:]
-    is_same = (before == after).all(axis=1)  # two tokens of one character
-    if offsets.max(initial=0) > len(text) or (after < before).any():
+    begins, ends = offsets.T
+    if offsets.max(initial=0) > len(text) or (np.diff(offsets, axis=0) < 0).any():
         return False
-    if len(is_same) and is_same.all():  # each word has offsets of its own
+    if len(begins) > 1 and (begins == begins[0]).all():  # each word has offsets of its own
         return False
-    gaps = zip(before[~is_same, 1].tolist(), after[~is_same, 0].tolist(), strict=True)
-    return not any(begin < end or any(map(str.isalnum, text[end:begin])) for end, begin in gaps)
+    # two tokens may share a character, as "▁" that SentencePiece puts before a word
+    pairs = [*zip(ends[:-1].tolist(), begins[1:].tolist(), strict=True)]
+    is_covered = not any(map(str.isalnum, "".join(text[end:begin] for end, begin in pairs)))
+    return is_covered and all(begin >= end - 1 for end, begin in pairs)
 
 
 def _check_model(model: Any, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -29,7 +29,8 @@ class Costs:
         """Start without any stage."""
         # the newest of each kind, with the seconds of one unit of work
         self._known: dict[str, deque[Cost]] = defaultdict(lambda: deque(maxlen=_SAMPLE))
-        self.foreign: set[str] = set()  # kinds that only other experiments have computed
+        self.foreign: set[str] = set()  # kinds learned from stages outside of this plan
+        self.of_others: set[str] = set()  # those of other experiments
         self.rests: dict[str, float] = {}  # of resumed trainings: the share that is left, by key
 
     def learn(self, kind: str, params: Json, seconds: float, size: int = 0) -> None:
@@ -119,6 +120,7 @@ def known_costs(
         for known in sorted(found[kind, True] or found[kind, False], key=lambda m: m["committed"]):
             costs.learn_manifest(known)
     costs.foreign = lacking - costs.unknown(rest)
+    costs.of_others = {kind for kind in costs.foreign if not found[kind, True]}
     return costs
 
 
@@ -150,7 +152,7 @@ class Expected:
     written: int  # bytes of all artifacts
     kept: int  # bytes of the artifacts that are not dropped after use
     measured: int  # finished stages that these estimates use
-    foreign: tuple[str, ...]  # kinds whose finished stages are all of other experiments
+    of_others: tuple[str, ...]  # kinds whose finished stages are of other experiments
     unknown: tuple[str, ...]  # kinds without a finished stage, which are left out
 
 
@@ -165,6 +167,6 @@ def expected(rest: Sequence[Stage], costs: Costs, workers: int) -> Expected:
         written=sum(cost.size for cost in known.values()),
         kept=sum(known[stage.key].size for stage in rest if not stage.transient),
         measured=costs.measured(rest),
-        foreign=tuple(sorted(costs.foreign & {stage.kind for stage in rest})),
+        of_others=tuple(sorted(costs.of_others)),
         unknown=tuple(sorted(costs.unknown(rest))),
     )
