@@ -10,7 +10,7 @@ from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.seeding import generator
 from maskpolicy.experiment.definition import HeadChoice
 from maskpolicy.models.cpu import TrainingLoss
-from maskpolicy.models.families import check_exclusion, family_of
+from maskpolicy.models.families import check_exclusion, family_of, freeze_constants
 from maskpolicy.models.loading import load_config, load_reported, load_weights
 
 if TYPE_CHECKING:
@@ -160,9 +160,7 @@ def training_module(model: Any, denoising: Denoising, layers: int, seed: int) ->
         check_exclusion(encoder.config.model_type, "encoder")
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler.requires_grad_(False)  # without a gradient, it would still decay
-    for name, weight in encoder.named_parameters():
-        if "_global." in name:  # of Longformer: no token has global attention
-            weight.requires_grad_(False)
+    freeze_constants(encoder)
     drawn = generator(seed, 0, "", "learner").integers(2**63)
     with torch.random.fork_rng():
         torch.manual_seed(int(drawn))  # another stream than the encoder's weights

@@ -280,6 +280,20 @@ def family_of_type(model_type: str, kind: str) -> Family:
     return next((row for row in rows if model_type in row.types), rows[-1])
 
 
+def freeze_constants(model: Any) -> None:
+    """Keep weights that get no gradient out of training: they would still decay.
+
+    These are sinusoidal positions (Pegasus, Marian, RoFormer) and the weights of Longformer and LED
+    for global attention, which no token here has.
+    """
+    for module in model.modules():
+        if "SinusoidalPositionalEmbedding" in type(module).__name__:
+            module.requires_grad_(False)
+    for name, weight in model.named_parameters():
+        if "_global." in name:
+            weight.requires_grad_(False)
+
+
 def check_exclusion(model_type: str, kind: ModelKind) -> None:
     """Raise ConfigError if mask_exclusion is not supported for models of a type."""
     row = family_of_type(model_type, kind)

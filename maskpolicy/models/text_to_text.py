@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from maskpolicy.core.errors import ConfigError
 from maskpolicy.core.types import Denoising
 from maskpolicy.models.cpu import TrainingLoss
-from maskpolicy.models.families import check_exclusion, family_of
+from maskpolicy.models.families import check_exclusion, family_of, freeze_constants
 from maskpolicy.models.loading import load_config, load_reported
 from maskpolicy.models.training.batching import IGNORE
 from maskpolicy.models.training.specials import Specials, decoder_start
@@ -36,9 +36,7 @@ def load(name: str, revision: str | None = None, **settings: Any) -> Any:
 
     check_architecture(name, revision)
     model, _ = load_reported(AutoModelForSeq2SeqLM, name, revision, **settings)
-    for part, weight in model.named_parameters():
-        if "_global." in part:  # LED's, for global attention, which no token here has
-            weight.requires_grad_(False)  # without a gradient, they would still decay
+    freeze_constants(model)
     if model.config.model_type == "umt5" and model.lm_head.weight is not model.shared.weight:
         model.model_dim = 1  # Transformers would scale the states of an untied head, too
     return model

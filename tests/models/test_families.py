@@ -162,6 +162,14 @@ def test_weights_for_global_attention_are_neither_trained_nor_decayed(tmp_path):
     assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
 
 
+@pytest.mark.parametrize(("name", "tables"), [("pegasus", 2), ("marian", 2)])
+def test_sinusoidal_positions_are_neither_trained_nor_decayed(tmp_path, name, tables):
+    text_to_text.model(name).save_pretrained(tmp_path)
+    model = ours.load(str(tmp_path))
+    frozen = [each for each, weight in model.named_parameters() if not weight.requires_grad]
+    assert len(frozen) == tables and all("embed_positions" in each for each in frozen)
+
+
 @pytest.mark.parametrize("name", EXCLUDING)
 def test_no_token_attends_to_an_excluded_mask(name):
     model, given = text_to_text.model(name), batch(name, Denoising(mask_exclusion=0.5))

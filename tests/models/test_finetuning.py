@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, SwitchTransformersConfig
 
 from maskpolicy.core import hardware
-from maskpolicy.core.errors import ConfigError, DataError
+from maskpolicy.core.errors import ConfigError, DataError, StageError
 from maskpolicy.core.types import Example
 from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import AnswerParams
@@ -88,6 +88,17 @@ def test_without_choices_the_model_learns_a_number(folder):
     assert found == pytest.approx([4.5, 0.5], abs=0.5)
 
 
+def test_weights_that_are_not_numbers_have_no_answers(folder, chooser):
+    head, (likely, tokenizer) = TASK_HEADS["label"], chooser
+    model = head.start(folder, [labelled()], 0)
+    for one in (model, likely):
+        next(one.parameters()).data[:] = torch.nan
+    with pytest.raises(StageError, match="its weights may be damaged"):
+        head.answer(model, small.tokenizer(), [labelled()], PARAMS, SPEC)
+    with pytest.raises(StageError, match="its weights may be damaged"):
+        answer(likely, tokenizer, examples(), LIKELIEST, SPEC)
+
+
 @pytest.mark.parametrize(("target", "choices"), [("2", ("0", "1")), ("much", ())])
 def test_an_unknown_label_raises_one_line(folder, target, choices):
     head = TASK_HEADS["label"]
@@ -127,6 +138,14 @@ def test_windows_overlap_and_cover_the_context():
     places = [window.place(example) for window in windows]
     assert places[0] != (0, 0)
     assert places[-1] == (0, 0)
+
+
+def test_a_token_of_blanks_is_no_answer():
+    offsets = np.asarray([[0, 4], [4, 5], [5, 6], [6, 10]], np.int32)
+    window = encoder_tasks.Window(0, np.arange(4, dtype=np.int32), 0, offsets)
+    scores = np.asarray([[1, 1], [9, 9], [9, 9], [2, 0]], np.float32)
+    assert window.best(scores, "Anna  Rome") == (10.0, "Anna")  # as run_qa: "  " has 18
+    assert window.best(scores, " " * 10) == (-np.inf, "")
 
 
 def test_the_best_span_is_ordered_short_and_inside_the_context():

@@ -35,6 +35,7 @@ from maskpolicy.models.training.batching import (
     Batch,
     Pairs,
     Progress,
+    check_scores,
     collate,
     in_batches,
 )
@@ -247,6 +248,7 @@ class EncoderTask(ABC):
             batch = collate(Pairs(inputs.sources.take(chosen), nothing), marks.pad, None)
             batch = replace(batch, has_types=marks.has_types).to(device)
             rows = self.logits(model, batch).cpu().numpy()
+            check_scores(rows)
             found.update(zip(chosen.tolist(), rows, strict=True))
 
         in_batches(model, order, compute, progress=progress)
@@ -349,7 +351,7 @@ class Window:
         return (self.first + first, self.first + last) if first <= last else _NOTHING
 
     def best(self, scores: NDArray[Any], context: str) -> tuple[float, str]:
-        """Return score and text of the best span of up to _LONGEST context tokens.
+        """Return score and text of the best span of up to _LONGEST context tokens, not of blanks.
 
         `scores`, (n, 2), are the logits of start and end.
         """
@@ -358,7 +360,10 @@ class Window:
             return -np.inf, ""
         starts, ends = scores[self.first : self.first + count].T
         every = np.ones((count, count), bool)
+        visible = np.asarray([bool(context[a:b].strip()) for a, b in self.offsets.tolist()])
+        before = visible.cumsum() - visible
         allowed = np.triu(every) & ~np.triu(every, _LONGEST)
+        allowed &= (before + visible)[None, :] > before[:, None]
         table = np.where(allowed, starts[:, None] + ends[None, :], -np.inf)
         i, j = np.unravel_index(int(table.argmax()), table.shape)
         return float(table[i, j]), context[self.offsets[i, 0] : self.offsets[j, 1]].strip()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from maskpolicy.core.errors import ConfigError, DataError, StageError
+from maskpolicy.core.errors import ConfigError, DataError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.types import Example
 from maskpolicy.data.corpus.passages import backend_of
@@ -26,7 +26,7 @@ from maskpolicy.experiment.budgets import Training
 from maskpolicy.experiment.task_kinds import AnswerParams
 from maskpolicy.models import encoders, text_to_text
 from maskpolicy.models.loading import load_config
-from maskpolicy.models.training.batching import IGNORE, Batch, Progress
+from maskpolicy.models.training.batching import IGNORE, Batch, Progress, check_scores
 from maskpolicy.models.training.specials import Specials
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def scores(
         if progress:
             done += len(np.unique(owners))
             progress(min(done, len(texts)), len(texts), "")
-    if np.isnan(totals).any():
-        raise StageError("a score of the model is not a number: its weights may be damaged")
+    check_scores(totals)
     return totals
 
 

@@ -21,6 +21,7 @@ from maskpolicy.models.training.batching import (
     Batch,
     Pairs,
     Progress,
+    check_scores,
     collate,
     in_batches,
     rows_for,
@@ -181,6 +182,7 @@ def likelihoods(
         means[chosen] = _mean_log_likelihoods(model, made.to(device), owners[chosen])
 
     in_batches(model, order, compute, progress=progress)
+    check_scores(means)
     bounds = np.cumsum([0, *map(len, choices)])
     lengths = pairs.targets.lengths
     return [(means[a:b], lengths[a:b]) for a, b in pairwise(bounds)]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskpolicy.core import hardware
+from maskpolicy.core.errors import StageError
 from maskpolicy.core.ragged import Ragged
 from maskpolicy.core.seeding import generator
 
@@ -371,6 +372,12 @@ def rows_for(tokens: int) -> int:
     if not hardware.is_cuda():
         return BATCH
     return min(16 * BATCH, max(BATCH, hardware.free_gpu_memory() // (tokens << 18)))
+
+
+def check_scores(scores: NDArray[Any]) -> None:
+    """Raise StageError if a score of a model is not a number."""
+    if np.isnan(scores).any():
+        raise StageError("a score of the model is not a number: its weights may be damaged")
 
 
 def in_batches(

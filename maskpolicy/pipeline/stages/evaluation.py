@@ -122,7 +122,7 @@ def guess_majority(params: MajorityParams, inputs: Folders, out: Path, run: Stag
     (out / majority.FILE).write_text(text, encoding="utf-8")
 
 
-@stage("evaluate", version=4)
+@stage("evaluate", version=5)
 def evaluate(params: EvaluateParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Predict the answers of one split of a task, and score them."""
     tokenizer = load_tokenizer(str(inputs["tokenizer"]))

@@ -384,7 +384,7 @@ class Validation:
         }
 
 
-@stage("finetune", version=7)
+@stage("finetune", version=8)
 def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fine-tune on a task's train examples.
 
