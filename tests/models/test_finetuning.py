@@ -89,7 +89,7 @@ def test_without_choices_the_model_learns_a_number(folder):
 
 
 def test_weights_that_are_not_numbers_have_no_answers(folder, chooser):
-    head, (likely, tokenizer) = TASK_HEADS["label"], chooser
+    head, (likely, tokenizer) = TASK_HEADS["label"], copy.deepcopy(chooser)
     model = head.start(folder, [labelled()], 0)
     for one in (model, likely):
         next(one.parameters()).data[:] = torch.nan
