@@ -131,13 +131,11 @@ MASKED = {  # titles of what a row masked, with what is divided by what, and how
 def masked(row: BoardRow) -> tuple[str, ...]:
     """Return what a row masked in its intermediate stage, as MASKED; () if nothing was counted.
 
-    All tokens are those of the passages that training read, at the mean length in the corpus.
+    All tokens are those that training read; results of earlier versions do not have their number.
     """
     work = dict(row.work or {})
-    if "cut_tokens" in work:
-        work["all_tokens"] = work["passage_tokens"] - work["cut_tokens"]
-    elif sizes := [one.text for one in row.cells.values() if one.text and "tokens" in one.text]:
-        work["all_tokens"] = sizes[0]["tokens"] * work.get("passages", 0) / sizes[0]["passages"]
+    if "passage_tokens" in work:
+        work["all_tokens"] = work["passage_tokens"] - work.get("cut_tokens", 0)
     texts = []
     for part, whole, form in MASKED.values():
         share = work[part] / work[whole] if work.get(whole) and part in work else None

@@ -54,9 +54,9 @@ GOLDEN = {
     "tokenizer": ({"tokenizer": 1}, "d50ab4877e99d7e4"),
     "passages": ({"corpus": 2}, "a2bd700ccc41afa7"),
     "entities": ({"annotate": 1, "rules": 2}, "4092c02c0ae37301"),
-    "spans": ({"general": 6, "intermediate": 7, "rules": 2, "span": 2}, "dfda9b041e9cd386"),
-    "pairs": ({"general": 6, "intermediate": 7, "span": 2}, "9b5a73996dba5f58"),
-    "order": ({"general": 6, "intermediate": 7}, "9dba90086d3e9e4f"),
+    "spans": ({"general": 7, "intermediate": 8, "rules": 2, "span": 2}, "dfda9b041e9cd386"),
+    "pairs": ({"general": 7, "intermediate": 8, "span": 2}, "9b5a73996dba5f58"),
+    "order": ({"general": 7, "intermediate": 8}, "9dba90086d3e9e4f"),
     "examples": ({"finetune": 8, "evaluate": 5}, "2955eede234f0961"),
 }
 

@@ -155,8 +155,10 @@ class MaskedSteps:
         if self.masker.weighs:
             pairs = replace(pairs, weights=self._weights(number, selected, pairs))
             units = _weighted_units(selected, pairs)
+        lengths = self.order.lengths[[item for item, _ in self.order.step(number)]]
         work = Counter(
             passages=len(selected.passages),
+            passage_tokens=int(lengths.sum()),
             passages_without_span=int((written.spans == 0).sum()),
             spans=int(written.spans.sum()),
             hidden_tokens=int(written.masked_tokens.sum()),
@@ -168,8 +170,6 @@ class MaskedSteps:
         if written.without_room:
             work["spans_without_room"] = written.without_room
         if self.is_cut:
-            lengths = self.order.lengths[[item for item, _ in self.order.step(number)]]
-            work["passage_tokens"] = int(lengths.sum())
             work["cut_tokens"] = int(np.maximum(lengths - self.room, 0).sum())
         return _step(pairs, self.specials, self.spec, work, units, self.spec.compile is True)
 

@@ -74,13 +74,13 @@ def pretrained(params: PretrainedParams, inputs: Folders, out: Path, run: StageR
         hub.note("model", params.name, run.local.revision, params.revision)
 
 
-@stage("general", version=6)
+@stage("general", version=7)
 def general(params: GeneralParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Build a model and pre-train it on the general corpus with a policy."""
     _pretrain(params, inputs, out, run)
 
 
-@stage("intermediate", version=7)
+@stage("intermediate", version=8)
 def intermediate(params: IntermediateParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Pre-train on masked passages, or with the input "state" the last part of a training.
 
@@ -89,7 +89,7 @@ def intermediate(params: IntermediateParams, inputs: Folders, out: Path, run: St
     _pretrain(params, inputs, out, run)
 
 
-@stage("intermediate-part", version=5)
+@stage("intermediate-part", version=6)
 def intermediate_part(
     params: IntermediateParams, inputs: Folders, out: Path, run: StageRun
 ) -> None:

@@ -19,8 +19,7 @@ def test_the_glossary_has_a_sentence_settings_counts_and_a_passage_of_each_polic
     assert salient.passage.parts[1] == ("masked", "Rome")
     work = {"passages": 200, "passages_without_span": 3, "spans": 500}
     work |= {"hidden_tokens": 750, "target_tokens": 2000, "source_tokens": 3200}
-    # twice 100 passages of 25 tokens
-    folders.change(folder, "random--*.json", work=work, text={"passages": 100, "tokens": 2500})
+    folders.change(folder, "random--*.json", work={**work, "passage_tokens": 5000})
     none, random, salient = page_data.entries(folders.board(folder), [])
     assert next(iter(MASKED)) == "spans per passage"
     assert random.counts == ("2.50", "1.50", "3.75", "15.0%", "10.00", "1.5%")
