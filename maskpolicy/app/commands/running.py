@@ -27,9 +27,11 @@ from maskpolicy.pipeline.store import DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from maskpolicy.app.contents import FinishedRun
     from maskpolicy.app.file_to_folder import Prepared
-    from maskpolicy.app.progress import StageSummary
+    from maskpolicy.app.progress import Detail, StageSummary
 
 
 def run(
@@ -68,14 +70,11 @@ def run(
         raise ConfigError("--dry-run: is for --executor slurm; `maskpolicy plan` is for all others")
     if jobs is not None:
         check_jobs(jobs)
-    notes, amount = detail.notes()
     with local.one_early(jobs if chosen.name == LOCAL else 1) as early:
-        from maskpolicy.app.progress import Display, RunProgress
+        prepared, notes, amount = _prepared(experiment, out, detail, is_dry=dry_run, verify=verify)
+        from maskpolicy.app import file_to_folder
+        from maskpolicy.app.progress import RunProgress
 
-        with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
-            from maskpolicy.app import file_to_folder
-
-            prepared = file_to_folder.prepare(experiment, out, is_dry=dry_run, verify=verify)
         if chosen.name == LOCAL:
             jobs, threads = file_to_folder.fit_machine(prepared, jobs, threads)
         if dry_run:
@@ -91,6 +90,23 @@ def run(
     finished, took = file_to_folder.write(prepared, outcomes, seconds, jobs)
     _print(finished, took, seconds, jobs, show_page=show_page)
     end(outcomes.values(), file_to_folder.failed_cells(prepared, finished))
+
+
+def _prepared(
+    experiment: ExperimentOptions,
+    out: Path | None,
+    detail: DetailOptions,
+    is_dry: bool,
+    verify: bool,
+) -> tuple[Prepared, Console, Detail]:
+    """Read and plan an experiment; return it with the console for progress, and the detail."""
+    from maskpolicy.app.progress import Display
+
+    notes, amount = detail.notes()
+    with Display(notes, "run", (0.0, "reading the experiment and its files"), amount):
+        from maskpolicy.app import file_to_folder
+
+        return file_to_folder.prepare(experiment, out, is_dry=is_dry, verify=verify), notes, amount
 
 
 def _print_scripts(prepared: Prepared) -> None:
