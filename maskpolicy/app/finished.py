@@ -401,13 +401,17 @@ def _values(
     """
     values = {**row.config, **row.own_settings}
     if cell is not None:
-        tuned = cell.config.get("tune") or {}
         values |= {
             f"{block}.{key}": value
             for block, own in cell.config.items()
-            if isinstance(own, dict) and (block != "finetune" or cell.is_fine_tuned)
+            if isinstance(own, dict)
             for key, value in own.items()
-            if f"{block}.{key}" not in tuned
+        }
+        tuned = cell.config.get("tune") or {}
+        values = {
+            name: value
+            for name, value in values.items()
+            if name not in tuned and (cell.is_fine_tuned or not name.startswith("finetune."))
         }
         values |= cell.chosen or {}
     return {_column(name, others): values.get(name) for name in settings}

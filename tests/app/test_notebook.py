@@ -260,10 +260,13 @@ def test_a_swept_setting_that_a_row_has_from_the_file_has_the_value_of_its_cells
     folders.change(folder, "*", config={"finetune": {"lr": 0.25}})
     own = {"finetune": {"lr": 0.5}}
     folders.change(folder, "few--*", config={**own, "trainings": own})
+    for result in folders.edited(folder / "results", "many--*--1.json"):
+        result["stages"] = {"evaluate many": "0" * 64}  # without fine-tuning
     runs = mp.load(folder, store=tmp_path / "store")
     for frame in (runs.scores(), runs.leaderboard()):
         rates = frame.set_index("policy")["finetune.lr"]
-        assert ({*rates[["few"]]}, {*rates[["none", "many"]]}) == ({0.5}, {0.25})
+        assert ({*rates[["few"]]}, {*rates[["none", "many"]].dropna()}) == ({0.5}, {0.25})
+    assert runs.scores()["finetune.lr"].isna().sum() == 1
 
 
 def test_scores_need_no_store(tmp_path, monkeypatch):

@@ -421,13 +421,14 @@ class StepCollator:
 
 def _are_of(text: str, offsets: Spans) -> bool:
     """Return whether offsets (t, 2) are those of one text, not of a pair or of words of a list."""
-    begins, ends = offsets.T
-    if offsets.max(initial=0) > len(text) or (np.diff(offsets, axis=0) < 0).any():
+    begins, moves = offsets[:, 0], np.diff(offsets, axis=0)
+    if offsets.max(initial=0) > len(text) or (moves < 0).any():
         return False
     if len(begins) > 1 and (begins == begins[0]).all():  # each word has offsets of its own
         return False
-    # two tokens may share a character, as "▁" that SentencePiece puts before a word
-    pairs = [*zip(ends[:-1].tolist(), begins[1:].tolist(), strict=True)]
+    # tokens may be of the same characters, or share one, as "▁" that SentencePiece writes first
+    differ = moves.any(axis=1)
+    pairs = [*zip(offsets[:-1][differ, 1].tolist(), begins[1:][differ].tolist(), strict=True)]
     is_covered = not any(map(str.isalnum, "".join(text[end:begin] for end, begin in pairs)))
     return is_covered and all(begin >= end - 1 for end, begin in pairs)
 

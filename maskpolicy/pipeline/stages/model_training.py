@@ -394,7 +394,7 @@ def finetune(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) 
     _finetune(params, train, dev, inputs, out, run)
 
 
-@stage("finetune-classifier", version=6)
+@stage("finetune-classifier", version=7)
 def finetune_classifier(params: FinetuneParams, inputs: Folders, out: Path, run: StageRun) -> None:
     """Fine-tune on a label task for a learned policy, without its test examples.
 
