@@ -510,8 +510,8 @@ def _within_model(asked: Training, model: Any, tokenizer: Any, kind: ModelKind) 
         return asked
     spec = within(asked, limits(config))
     if spec != asked:
-        what = "texts are cut to the %d tokens of the configuration beside the tokenizer"
-        log.warning("%s" + what + ": give model=", _WHERE, spec.max_source)
+        what = f"{spec.max_source} tokens of the configuration beside the tokenizer"
+        log.warning("%stexts are cut to the %s: give model=", _WHERE, what)
     return spec
 
 
